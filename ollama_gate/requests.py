@@ -1,0 +1,133 @@
+"""The native forms: what every dialect is parsed into, and what every answer is written from.
+
+An inference request leaves the gate as a *native* request whatever dialect it came in, so one frozen value serves the
+whole pipeline. Field names follow Ollama's `api/types.go` (v0.33): `ChatRequest`, `GenerateRequest`, `EmbedRequest`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+Json = Mapping[str, Any]
+"""A decoded JSON object that is read and never changed."""
+
+
+class Kind(StrEnum):
+    """What an inference request asks a model to do."""
+
+    CHAT = "chat"
+    GENERATE = "generate"
+    EMBED = "embed"
+
+
+class Control(StrEnum):
+    """A request without a prompt is a message to Ollama's scheduler (`server/routes.go:ChatHandler`, v0.33)."""
+
+    NONE = "none"
+    LOAD = "load"
+    UNLOAD = "unload"
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """One inference request in its native form."""
+
+    kind: Kind
+    path: str
+    """The native route it goes to: /api/chat, /api/generate, /api/embed or /api/embeddings."""
+    model: str
+    """The name as the client spelled it; it is also the name that is sent."""
+    body: Json
+    """The native body, keys folded as Go folds them. What is sent is this, with the forced fields, serialised anew."""
+    stream: bool
+    """Whether the client wants the answer as it comes (absent means true on /api, false on /v1)."""
+    dialect: str = "native"
+    control: Control = Control.NONE
+    asked_output: int | None = None
+    """Output tokens the client asked for; None when it said nothing, negative when it said "no limit"."""
+    asked_num_ctx: int | None = None
+    """The client's own num_ctx. It changes nothing (the window is the operator's); a header says so."""
+    session: str | None = None
+    """A conversation id from a session header, where the client sends one."""
+    notes: tuple[str, ...] = ()
+    """What was left out or changed on the way to the native form; told to the client in a header."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFacts:
+    """What the gate knows about an answer before its first byte."""
+
+    prompt_tokens: int | None = None
+    """The prompt count, None when it was not needed and not made."""
+    window: int | None = None
+    """num_ctx in force, in tokens."""
+    cached_tokens: int | None = None
+
+
+class AnswerWriter(Protocol):
+    """Turns native answers into one dialect's bytes. One instance serves one request; it does no I/O.
+
+    The native dialect has none: its bytes are passed on unchanged.
+    """
+
+    stream_headers: Mapping[str, str]
+    """Content-Type and what else the dialect sends with a stream."""
+
+    def feed(self, chunk: Mapping[str, Any]) -> bytes:
+        """Bytes for one native stream chunk (a decoded NDJSON line); may be empty."""
+        ...
+
+    def error(self, status: int, message: str) -> bytes:
+        """Bytes for an error after the stream began; no end mark follows it."""
+        ...
+
+    def finish(self) -> bytes | None:
+        """Bytes that close the stream after Ollama ended it cleanly; None when `done:true` never came (no end mark)."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """A sign of life that the dialect's clients ignore; empty when there is none."""
+        ...
+
+    def whole(self, answer: Mapping[str, Any]) -> bytes:
+        """The body of a non-streamed answer."""
+        ...
+
+    def failed(self, status: int, message: str) -> bytes:
+        """The body of an error that came from Ollama before the first byte (its status is kept)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a prompt is made of, in tokens. The sum is the prompt count."""
+
+    messages: int = 0
+    tools: int = 0
+    template: int = 0
+    media: int = 0
+
+
+class Rung(StrEnum):
+    """How a count was made."""
+
+    EXACT = "exact"
+    ESTIMATE = "estimate"
+    BOUND = "bound"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCount:
+    """What a prompt costs."""
+
+    tokens: int
+    """The best number there is."""
+    at_most: int
+    """A number that the true count does not pass (equal to `tokens` on rung exact)."""
+    rung: Rung
+    parts: Parts = field(default_factory=Parts)
+    items: tuple[int, ...] = ()
+    """Embeddings: tokens of each input."""
+    why: str = ""
+    """Why it is not exact, for people; empty when it is."""
