@@ -1,0 +1,341 @@
+"""The configuration: one frozen value whose fields are the file's keys, with their defaults and meanings.
+
+Sizes are bytes and times are seconds, whatever the file says them in. What a model gets is `Config.model_policy`.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from ollama_gate.config.address import Address, parse_listen, upstream_address
+from ollama_gate.config.keys import BudgetText, Duration, FilePath, Listen, Origins, Section, Size, UpstreamUrl, key
+from ollama_gate.errors import GateError
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+
+def default_cache_dir(environ: Mapping[str, str]) -> Path:
+    """Where tokenizers are kept: systemd's cache directory, else the user's (XDG base directories), else /var/cache."""
+    if systemd := environ.get("CACHE_DIRECTORY"):
+        return Path(systemd.split(":")[0])
+    if (xdg := environ.get("XDG_CACHE_HOME")) and Path(xdg).is_absolute():
+        return Path(xdg) / "ollama-gate"
+    if home := environ.get("HOME"):
+        return Path(home) / ".cache" / "ollama-gate"
+    return Path("/var/cache/ollama-gate")
+
+
+class Server(Section):
+    """Where the gate listens, and what it takes."""
+
+    listen: Listen = key(
+        "127.0.0.1:11435",
+        "Address to listen on. `:11435` is every interface: the gate then serves whoever can reach it.",
+        unit="host:port",
+    )
+    max_body: Size = key(
+        64 * MIB,
+        "Largest inference request, after decompression; a larger one is answered 413. Other routes have no limit.",
+        unit="size",
+        ge=KIB,
+    )
+    max_header: Size = key(
+        64 * KIB, "Largest request line or header field. A larger one is answered 400.", unit="size", ge=4 * KIB, le=MIB
+    )
+    drain: Duration = key(
+        30.0, "On SIGTERM, time that running requests get to finish before they are cut off.", unit="time", le=3600.0
+    )
+    origins: Origins = key(
+        (),
+        "Web origins that browsers may call the gate from (CORS), each `scheme://host[:port]`, or `*` for all. "
+        "Empty: no CORS headers are sent.",
+        example=["http://localhost:3000"],
+    )
+
+    @property
+    def address(self) -> Address:
+        """`listen`, taken apart."""
+        return parse_listen(self.listen)
+
+
+class Upstream(Section):
+    """The Ollama that the gate stands in front of."""
+
+    url: UpstreamUrl = key(
+        "http://127.0.0.1:11434",
+        "Where Ollama is, written as OLLAMA_HOST is: `host`, `host:port` or `http(s)://host[:port][/path]`.",
+    )
+    connect_timeout: Duration = key(
+        5.0, "Time to make a connection; then the answer is 503.", unit="time", gt=0.0, le=300.0
+    )
+    idle_timeout: Duration = key(
+        600.0,
+        "Longest silence between two reads from Ollama; then the answer is 504, or a running stream is aborted. "
+        "Loading a model is silent, so this is longer than the slowest load.",
+        unit="time",
+        gt=0.0,
+    )
+    num_parallel: int = key(1, "What OLLAMA_NUM_PARALLEL is there: slots of each model.", unit="slots", ge=1, le=256)
+    kv_cache_type: Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"] = key(
+        "f16", "What OLLAMA_KV_CACHE_TYPE is there; memory is planned with it."
+    )
+    forward_authorization: bool = key(
+        False,
+        "Pass the client's Authorization header on. Ollama checks none; a proxy between the gate and Ollama may.",
+    )
+    max_connections: int = key(
+        0, "Most connections to Ollama at one time; 0 is no limit (the queue is the limit).", unit="connections", ge=0
+    )
+
+    @property
+    def address(self) -> Address:
+        """Host and port of `url`."""
+        return upstream_address(self.url)
+
+
+class Memory(Section):
+    """What models may take together."""
+
+    limit: Size | Literal["auto"] | None = key(
+        None,
+        'Most memory that loaded models may take together; "auto" is the memory of this machine (or its control group) '
+        "less `reserve`. Absent: no limit is kept.",
+        unit="size",
+        example="24GiB",
+    )
+    reserve: Size = key(2 * GIB, 'What `limit = "auto"` leaves to the rest of the machine.', unit="size")
+    on_full: Literal["evict", "wait", "refuse"] = key(
+        "evict",
+        "When a model does not fit beside those loaded: unload the least recently used idle one, wait until one goes "
+        "by itself, or refuse.",
+    )
+    host_cache_per_model: Size = key(
+        8 * GIB,
+        "Prompt cache that llama-server may build up in host memory for each model (8 GiB unless LLAMA_ARG_CACHE_RAM "
+        "is set for Ollama).",
+        unit="size",
+    )
+
+
+class Queue(Section):
+    """How requests wait for one of a model's slots."""
+
+    depth: int = key(64, "Most requests that wait for one model; the next is answered 503.", unit="requests", ge=0)
+    deadline: Duration = key(
+        240.0,
+        "Longest wait for a slot; then the answer is 503. Agents give up at 300 s and send everything again, "
+        "so stay below that.",
+        unit="time",
+        gt=0.0,
+    )
+
+
+class Counting(Section):
+    """How prompts are counted."""
+
+    cache_dir: FilePath = key(
+        meaning="Directory for tokenizers built from models, by digest. It can be deleted at any time. Absent: "
+        "$CACHE_DIRECTORY (systemd), else $XDG_CACHE_HOME/ollama-gate, else ~/.cache/ollama-gate.",
+        example="/var/cache/ollama-gate",
+        default_factory=lambda: default_cache_dir(os.environ),
+    )
+    tokenizer_memory: Size = key(
+        400 * MIB,
+        "Memory for loaded tokenizers; the least recently used goes first. One that is in use is never dropped.",
+        unit="size",
+    )
+    ask_upstream: bool = key(
+        True,
+        "Ask Ollama for the rendered prompt (`_debug_render_only`, no inference) where it cannot be rendered here "
+        "exactly and the answer matters. Off: such prompts are estimated.",
+    )
+    count_timeout: Duration = key(
+        30.0, "Longest time for one count, building a tokenizer included; then the bound is used.", unit="time", gt=0.0
+    )
+    unknown_vocabulary: Literal["bound", "refuse"] = key(
+        "bound",
+        "For a model whose vocabulary is not known to be exact here: judge prompts by a proven bound (bytes of text), "
+        "or refuse them.",
+    )
+    threads: int = key(1, "Threads that count.", unit="threads", ge=1, le=64)
+    estimate_margin: float = key(
+        0.25,
+        "Added to an estimate until the model's own error has been measured (0.25 is 25 %).",
+        unit="share",
+        ge=0.0,
+        le=10.0,
+    )
+
+
+class Refusals(Section):
+    """How the gate says no."""
+
+    grace: bool = key(
+        True,
+        "After a refusal, let the same conversation pass once with a prompt over the budget that still fits the window "
+        "whole: agents compact that way.",
+    )
+    remember: Duration = key(
+        10.0, "How long a refused body is answered from memory when it is sent again unchanged; 0 is off.", unit="time"
+    )
+
+
+class Log(Section):
+    """What is logged. Prompt text never is."""
+
+    level: Literal["debug", "info", "warning", "error"] = key("info", "Least level that is written.")
+    format: Literal["json", "console"] = key("json", "One JSON object a line, or lines for people.")
+
+
+class Metrics(Section):
+    """Prometheus metrics."""
+
+    enabled: bool = key(True, "Serve /gate/metrics.")
+
+
+class ModelKeys(Section):
+    """What can be said for one model, or for all in [defaults]."""
+
+    num_ctx: int = key(
+        8192,
+        "The window: tokens that one slot holds, sent with every request so that no client changes it and nothing "
+        "reloads the model. A multiple of 256 is best: llama-server rounds up to one.",
+        unit="tokens",
+        ge=4,
+        le=2**31 - 1,
+    )
+    budget: int | BudgetText | None = key(
+        None,
+        "Largest prompt that is let through, in tokens or as a share of the window; the rest is room for the answer. "
+        "At most the window less one. Absent: 80 % of the window.",
+        unit="tokens",
+        example="80%",
+        ge=1,
+    )
+    shift: bool = key(
+        False,
+        "Let Ollama drop the start of the conversation when an answer reaches the end of the window.",
+    )
+    on_long_reply: Literal["clamp", "refuse"] = key(
+        "clamp",
+        "When a client asks for more output than there is room for: shorten what it asked for, or refuse.",
+    )
+    compaction: bool = key(
+        False,
+        "Shorten a conversation that is over the budget. Not part of this version: only `false` is taken.",
+    )
+    image_tokens: int | None = key(
+        None,
+        "What one image costs. Absent: learned from Ollama's counts, 768 until then.",
+        unit="tokens",
+        example=768,
+        ge=1,
+    )
+    kv_bytes_per_token: Size | None = key(
+        None,
+        "KV cache of one token of the window, for a model whose metadata does not tell it. Absent: computed.",
+        unit="size",
+        example="128KiB",
+    )
+    tokenizer: FilePath | None = key(
+        None,
+        "A tokenizer.json, or a directory that holds one, to count with instead of the vocabulary that Ollama reports. "
+        "A relative path starts at this file's directory.",
+        example="tokenizers/my-model/tokenizer.json",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPolicy:
+    """What the operator wants for one model, with [defaults] filled in."""
+
+    key: str
+    """The model's canonical name."""
+    num_ctx: int
+    """The window asked for, in tokens. A model trained on less gets less."""
+    own_num_ctx: int | None
+    """The same where it stands in the model's own section; None where it comes from [defaults]."""
+    budget: int | float | None
+    """The budget as declared: tokens, a share of the window (a float in (0, 1]), or None for the default share."""
+    shift: bool
+    on_long_reply: Literal["clamp", "refuse"]
+    compaction: bool
+    image_tokens: int | None
+    """Tokens of one image; None means learned."""
+    kv_bytes_per_token: int | None
+    tokenizer: Path | None
+    num_ctx_declared: bool
+    """Whether the operator declared the window, for this model or in [defaults]."""
+
+    @property
+    def budget_declared(self) -> bool:
+        """Whether the operator declared the budget, for this model or in [defaults]."""
+        return self.budget is not None
+
+
+class Config(Section):
+    """Everything the operator decides."""
+
+    server: Server = Field(default_factory=Server, description="Where the gate listens, and what it takes.")
+    upstream: Upstream = Field(default_factory=Upstream, description="The Ollama that the gate stands in front of.")
+    memory: Memory = Field(default_factory=Memory, description="What models may take together.")
+    queue: Queue = Field(default_factory=Queue, description="How requests wait for one of a model's slots.")
+    counting: Counting = Field(default_factory=Counting, description="How prompts are counted.")
+    refusals: Refusals = Field(default_factory=Refusals, description="How the gate says no.")
+    log: Log = Field(default_factory=Log, description="What is logged. Prompt text never is.")
+    metrics: Metrics = Field(default_factory=Metrics, description="Prometheus metrics.")
+    defaults: ModelKeys = Field(default_factory=ModelKeys, description="What every model gets that says nothing else.")
+    models: dict[str, ModelKeys] = Field(
+        default_factory=dict,
+        description='What single models get: [models."name"], with the keys of [defaults], each optional.',
+    )
+
+    def for_models(self, canonical: Callable[[str], str]) -> tuple["Config", list[tuple[str, str]]]:
+        """The same configuration with its models under their canonical names, and the names that it has twice.
+
+        Args:
+            canonical: the catalog's rule for names; a GateError of it means that a name is none.
+
+        Returns:
+            The configuration, and (name as spelled, what is wrong) for each name that cannot be used.
+        """
+        spelled: dict[str, str] = {}
+        models: dict[str, ModelKeys] = {}
+        wrong: list[tuple[str, str]] = []
+        for name, keys in self.models.items():
+            try:
+                full = canonical(name)
+            except GateError as error:
+                wrong.append((name, f"is not a model name: {error}"))
+                continue
+            if full in models:
+                wrong.append((name, f'is the same model as [models."{spelled[full]}"]: keep one of them'))
+                continue
+            spelled[full] = name
+            models[full] = keys
+        return self.model_copy(update={"models": models}), wrong
+
+    def model_policy(self, key: str) -> ModelPolicy:
+        """What the model with this canonical name gets."""
+        own = self.models.get(key)
+        keys = self.defaults
+        if own is not None:
+            keys = keys.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+        budget = keys.budget
+        return ModelPolicy(
+            key=key,
+            num_ctx=keys.num_ctx,
+            own_num_ctx=own.num_ctx if own is not None and "num_ctx" in own.model_fields_set else None,
+            budget=float(budget.removesuffix("%")) / 100 if isinstance(budget, str) else budget,
+            shift=keys.shift,
+            on_long_reply=keys.on_long_reply,
+            compaction=keys.compaction,
+            image_tokens=keys.image_tokens,
+            kv_bytes_per_token=keys.kv_bytes_per_token,
+            tokenizer=keys.tokenizer,
+            num_ctx_declared="num_ctx" in keys.model_fields_set,
+        )
