@@ -87,11 +87,10 @@ def input_too_long(
     param = "prompt" if request.path == "/api/embeddings" else "input"
     if param == "input" and isinstance(request.body.get("input"), list):
         param = f"input[{index}]"
-    exact = (
-        "" if rung is Rung.EXACT else f" The count is {'an estimate' if rung is Rung.ESTIMATE else 'an upper bound'}"
-    )
-    if exact:
-        exact += f" ({why})." if why else "."
+    how = ""
+    if rung is not Rung.EXACT:
+        how = f" The count is {'an estimate' if rung is Rung.ESTIMATE else 'an upper bound'}"
+        how += f", because {why}." if why else "."
     return Refusal(
         status=400,
         code=CODE,

@@ -63,7 +63,7 @@ class Wish:
 
     num_ctx: int | None = None
     budget: float | None = None
-    """Tokens, or a share of the window when it is a float in (0, 1]."""
+    """Tokens, or a share of the window when it is at most 1."""
     shift: bool = False
 
 
@@ -94,8 +94,8 @@ def resolve(
 def _budget(wish: float | None, num_ctx: int, largest: int) -> int:
     if wish is None:
         wish = DEFAULT_BUDGET_SHARE
-    tokens = int(num_ctx * wish) if isinstance(wish, float) else wish
-    return max(1, min(tokens, largest))
+    tokens = num_ctx * wish if 0 < wish <= 1 else wish
+    return max(1, min(int(tokens), largest))
 
 
 def judge(at_least: int, at_most: int, limit: int) -> Decision:

@@ -1,0 +1,1 @@
+"""Which models there are, and what the gate must know of each."""

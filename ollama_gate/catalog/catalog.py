@@ -1,0 +1,237 @@
+"""Which models Ollama has, and their cards: fetched once a digest, and never trusted for long by name.
+
+A name can get another model under it at any time (`pull`, `create`, `copy`), so every lookup rests on a listing that is
+at most seconds old, and cards are kept by digest.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from ollama_gate.catalog.card import Mode, ModelCard, card_from_show
+from ollama_gate.catalog.names import InvalidName, canonical, display, is_cloud
+from ollama_gate.requests import Json
+from ollama_gate.tasks import spawn
+
+FRESH: Final = 5.0
+"""Seconds for which a listing is taken as it is."""
+STALE: Final = 60.0
+"""Seconds up to which an older listing is still used while a new one is fetched in the background."""
+_CARDS: Final = 512
+
+
+class Ollama(Protocol):
+    """What the catalog asks of Ollama. Both calls give None when Ollama answers with an error."""
+
+    async def get_json(self, path: str, *, within: float = ...) -> Any:
+        """Read a JSON document."""
+        ...
+
+    async def post_json(self, path: str, payload: Json, *, within: float = ...) -> Any:
+        """Ask for a JSON document."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One row of /api/tags."""
+
+    name: str
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All models of one moment, by canonical name."""
+
+    models: dict[str, Listed]
+    at: float
+    """Seconds of the catalog's clock."""
+
+
+class Catalog:
+    """Cards of the models of one Ollama. It runs on one event loop and needs no lock."""
+
+    def __init__(self, ollama: Ollama, *, clock: Callable[[], float]) -> None:
+        """Start empty; nothing is asked before the first lookup.
+
+        Args:
+            ollama: where to ask.
+            clock: steady seconds.
+        """
+        self._ollama = ollama
+        self._clock = clock
+        self._listing: Listing | None = None
+        self._listing_task: asyncio.Task[Listing] | None = None
+        self._cards: dict[tuple[str, str], ModelCard] = {}
+        self._card_tasks: dict[tuple[str, str], asyncio.Task[ModelCard | None]] = {}
+        self._spelled: dict[str, str] = {}
+        self._generation = 0
+        self.version: str | None = None
+        """Ollama's version, once it has answered."""
+        self.changed: list[Callable[[], None]] = []
+        """Called when a listing shows that a model was added, replaced or removed."""
+
+    def key(self, name: str) -> str:
+        """The canonical name of a spelling.
+
+        Raises:
+            InvalidName: Ollama would not accept it.
+        """
+        found = self._spelled.get(name)
+        if found is None:
+            found = canonical(name)
+            if len(self._spelled) > 4 * _CARDS:
+                self._spelled.clear()
+            self._spelled[name] = found
+        return found
+
+    def at_hand(self, name: str) -> ModelCard | None:
+        """The card of a model if it can be had without asking Ollama; the path of nearly every request."""
+        listing = self._listing
+        if listing is None or self._clock() - listing.at > FRESH:
+            return None
+        try:
+            key = self.key(name)
+        except InvalidName:
+            return None
+        listed = listing.models.get(key)
+        return None if listed is None else self._cards.get((key, listed.digest))
+
+    async def card(self, name: str) -> ModelCard | None:
+        """The card of a model, asking Ollama where needed; None when Ollama has no such model.
+
+        Raises:
+            InvalidName: Ollama would not accept the name.
+            UpstreamError: Ollama does not answer.
+        """
+        card = self.at_hand(name)
+        if card is not None:
+            return card
+        key = self.key(name)
+        listing = await self._current_listing()
+        listed = listing.models.get(key)
+        if listed is None and self._clock() - listing.at > 1.0:
+            listing = await self._fetch_listing()
+            listed = listing.models.get(key)
+        if listed is None:
+            return _cloud_card(key, name) if is_cloud(name) else None
+        found = self._cards.get((key, listed.digest))
+        return found if found is not None else await self._fetch_card(key, listed)
+
+    async def cards(self) -> list[ModelCard]:
+        """The cards of all models, in the order of Ollama's listing."""
+        listing = await self._current_listing()
+        found = [await self.card(row.name) for row in listing.models.values()]
+        return [card for card in found if card is not None]
+
+    def known(self) -> list[ModelCard]:
+        """The cards that are at hand now, without asking; for status pages."""
+        listing = self._listing
+        if listing is None:
+            return []
+        pairs = [(key, row.digest) for key, row in listing.models.items()]
+        return [self._cards[pair] for pair in pairs if pair in self._cards]
+
+    async def residents(self) -> list[Json]:
+        """The rows of /api/ps: the models that are loaded now."""
+        answer = await self._ollama.get_json("/api/ps")
+        rows = answer.get("models") if isinstance(answer, dict) else None
+        return [row for row in rows or () if isinstance(row, dict)]
+
+    async def verbose(self, card: ModelCard) -> Json | None:
+        """The whole of /api/show with every array, the vocabulary among them (megabytes)."""
+        answer = await self._ollama.post_json("/api/show", {"model": card.name, "verbose": True}, within=60.0)
+        return answer if isinstance(answer, dict) else None
+
+    def invalidate(self) -> None:
+        """Forget the listing: something was pulled, created, copied or deleted through the gate."""
+        self._generation += 1
+        self._listing = None
+        self._listing_task = None
+
+    async def _current_listing(self) -> Listing:
+        listing = self._listing
+        if listing is None:
+            return await self._fetch_listing()
+        age = self._clock() - listing.at
+        if age > STALE:
+            return await self._fetch_listing()
+        if age > FRESH and self._listing_task is None:
+            _ = self._start_listing()
+        return listing
+
+    async def _fetch_listing(self) -> Listing:
+        task = self._listing_task or self._start_listing()
+        return await asyncio.shield(task)
+
+    def _start_listing(self) -> "asyncio.Task[Listing]":
+        task = spawn(self._read_listing(self._generation), name="catalog listing", quiet=True)
+        self._listing_task = task
+        task.add_done_callback(self._listing_read)
+        return task
+
+    def _listing_read(self, task: "asyncio.Task[Listing]") -> None:
+        if self._listing_task is task:
+            self._listing_task = None
+
+    async def _read_listing(self, generation: int) -> Listing:
+        at = self._clock()
+        answer = await self._ollama.get_json("/api/tags")
+        if self.version is None or self._listing is None:
+            told = await self._ollama.get_json("/api/version")
+            self.version = str(told.get("version")) if isinstance(told, dict) else None
+        models: dict[str, Listed] = {}
+        rows = answer.get("models") if isinstance(answer, dict) else None
+        for row in rows or ():
+            listed = _listed(row)
+            if listed is not None:
+                models[canonical(listed.name)] = listed
+        listing = Listing(models, at)
+        if generation == self._generation:
+            before = self._listing
+            self._listing = listing
+            if before is not None and before.models != models:
+                for call in self.changed:
+                    call()
+        return listing
+
+    async def _fetch_card(self, key: str, listed: Listed) -> ModelCard | None:
+        pair = (key, listed.digest)
+        task = self._card_tasks.get(pair)
+        if task is None:
+            task = spawn(self._read_card(key, listed), name=f"card of {listed.name}", quiet=True)
+            self._card_tasks[pair] = task
+            task.add_done_callback(lambda _: self._card_tasks.pop(pair, None))
+        return await asyncio.shield(task)
+
+    async def _read_card(self, key: str, listed: Listed) -> ModelCard | None:
+        show = await self._ollama.post_json("/api/show", {"model": listed.name})
+        if not isinstance(show, dict):
+            return None
+        card = card_from_show(key, listed.name, listed.digest, show, size=listed.size)
+        if is_cloud(listed.name):
+            card = replace(card, mode=Mode.REMOTE)
+        if len(self._cards) >= _CARDS:
+            self._cards.pop(next(iter(self._cards)))
+        self._cards[key, listed.digest] = card
+        return card
+
+
+def _listed(row: Any) -> Listed | None:
+    if not isinstance(row, dict):
+        return None
+    name, digest, size = row.get("model") or row.get("name"), row.get("digest"), row.get("size")
+    if not isinstance(name, str) or not isinstance(digest, str):
+        return None
+    try:
+        canonical(name)
+    except InvalidName:
+        return None
+    return Listed(name, digest, size if isinstance(size, int) else 0)
+
+
+def _cloud_card(key: str, name: str) -> ModelCard:
+    return ModelCard(key=key, name=display(name), digest="", mode=Mode.REMOTE)

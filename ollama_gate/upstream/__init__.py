@@ -1,0 +1,1 @@
+"""The gate's side towards Ollama: sending, and handing the answer on."""

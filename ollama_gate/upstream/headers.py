@@ -1,0 +1,73 @@
+"""Which headers cross the gate, in both directions."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from multidict import CIMultiDict
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Meant for one connection only (RFC 9110, 7.6.1)."""
+
+_NOT_UPSTREAM: Final = HOP_BY_HOP | {"host", "origin", "referer", "expect", "cookie", "x-api-key"}
+"""Ollama checks Host and Origin against its own address (`server/routes.go:allowedHostsMiddleware`), so the gate sends
+its upstream's Host and no Origin; keys and cookies are for the gate, not for Ollama."""
+
+
+def connection_named(values: Iterable[str]) -> frozenset[str]:
+    """Header names that a Connection header declares to be hop-by-hop too."""
+    return frozenset(name.strip().lower() for value in values for name in value.split(","))
+
+
+def for_upstream(headers: "Mapping[str, str]", *, own_body: bool, authorization: bool) -> CIMultiDict[str]:
+    """The client's headers as they go to Ollama.
+
+    Args:
+        headers: a multidict of the client's headers.
+        own_body: the gate sends its own serialised body, so the client's length, type and coding do not apply.
+        authorization: whether the operator lets Authorization through.
+    """
+    named = connection_named(_all(headers, "Connection"))
+    out: CIMultiDict[str] = CIMultiDict()
+    for name, value in headers.items():
+        low = name.lower()
+        if low in _NOT_UPSTREAM or low in named:
+            continue
+        if low == "authorization" and not authorization:
+            continue
+        if own_body and low in ("content-length", "content-type", "content-encoding", "accept-encoding"):
+            continue
+        out.add(name, value)
+    if own_body:
+        out["Content-Type"] = "application/json"
+    return out
+
+
+def for_client(headers: "Mapping[str, str]") -> CIMultiDict[str]:
+    """Ollama's headers as they go to the client: all but the hop-by-hop ones."""
+    named = connection_named(_all(headers, "Connection"))
+    out: CIMultiDict[str] = CIMultiDict()
+    for name, value in headers.items():
+        low = name.lower()
+        if low not in HOP_BY_HOP and low not in named:
+            out.add(name, value)
+    return out
+
+
+def _all(headers: "Mapping[str, str]", name: str) -> list[str]:
+    """Every value of one header, whether the mapping is a multidict or not."""
+    getall = getattr(headers, "getall", None)
+    if getall is not None:
+        return list(getall(name, []))
+    return [value for key, value in headers.items() if key.lower() == name.lower()]
