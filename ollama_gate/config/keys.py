@@ -77,14 +77,16 @@ def _percent(value: object) -> object:
 Size = Annotated[
     int,
     BeforeValidator(parse_size),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\s*\d+(\.\d+)?\s*([KMGT]i?B|B)?\s*$", "minimum": 0}),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)? ?([KMGT]i?B|B)?$", "minimum": 0}),
 ]
 """Bytes, written as "24GiB"."""
 
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
-    WithJsonSchema({"type": ["string", "number"], "pattern": r"^\s*(\d+(\.\d+)?\s*(ms|s|m|h|d)?\s*)+$", "minimum": 0}),
+    WithJsonSchema(
+        {"type": ["string", "number"], "pattern": r"^(\d+(\.\d+)?|(\d+(\.\d+)?(ms|s|m|h|d))+)$", "minimum": 0}
+    ),
 ]
 """Seconds, written as "5m"."""
 
@@ -104,7 +106,10 @@ Origins = Annotated[
 ]
 """Web origins."""
 
-BudgetText = Annotated[
-    str, BeforeValidator(_percent), WithJsonSchema({"type": "string", "pattern": r"^\s*\d{1,3}(\.\d{1,2})?\s*%\s*$"})
-]
-"""A share of the window, written as "80%"."""
+Budget = (
+    Annotated[int, Field(ge=1)]
+    | Annotated[
+        str, BeforeValidator(_percent), WithJsonSchema({"type": "string", "pattern": r"^\d{1,3}(\.\d{1,2})? ?%$"})
+    ]
+)
+"""Tokens, or a share of the window written as "80%"."""

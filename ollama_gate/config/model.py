@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from ollama_gate.config.address import Address, parse_listen, upstream_address
-from ollama_gate.config.keys import BudgetText, Duration, FilePath, Listen, Origins, Section, Size, UpstreamUrl, key
+from ollama_gate.config.keys import Budget, Duration, FilePath, Listen, Origins, Section, Size, UpstreamUrl, key
 from ollama_gate.errors import GateError
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -208,13 +208,12 @@ class ModelKeys(Section):
         ge=4,
         le=2**31 - 1,
     )
-    budget: int | BudgetText | None = key(
+    budget: Budget | None = key(
         None,
         "Largest prompt that is let through, in tokens or as a share of the window; the rest is room for the answer. "
         "At most the window less one. Absent: 80 % of the window.",
-        unit="tokens",
+        unit="tokens or share",
         example="80%",
-        ge=1,
     )
     shift: bool = key(
         False,

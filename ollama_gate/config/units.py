@@ -17,7 +17,7 @@ _SIZE_UNITS = {
 }
 _SIZE_NAMES = ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "KB")
 _TIME_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)", re.ASCII)
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)", re.ASCII)
 _TIME = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:ms|[smhd]))+", re.ASCII)
 _TIME_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|[smhd])", re.ASCII)
 
