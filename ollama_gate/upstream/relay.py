@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol
 
 import aiohttp
 from aiohttp import web
-from multidict import CIMultiDict
 
 from ollama_gate.errors import GateError, UpstreamBroken, UpstreamTimeout
+from ollama_gate.tasks import spawn
 from ollama_gate.upstream.headers import for_client
 
 NO_BODY: Final = frozenset({204, 304})
@@ -168,7 +168,7 @@ class Lifeline:
         self._every = every
         self._loop = asyncio.get_running_loop()
         self._written = self._loop.time()
-        self._writing: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(every, self._look)
 
     def touched(self) -> None:
@@ -181,19 +181,11 @@ class Lifeline:
 
     def _look(self) -> None:
         idle = self._loop.time() - self._written
-        if idle >= self._every and (transport := self._transport()) is not None:
-            size = b"%x\r\n" % len(self._sign)
-            transport.write(size + self._sign + b"\r\n" if self._response.chunked else self._sign)
+        if idle >= self._every:
+            self._task = spawn(self._response.write(self._sign), name="sign of life", quiet=True)
             self._written = self._loop.time()
             idle = 0.0
         self._timer = self._loop.call_later(max(self._every - idle, 0.05), self._look)
-
-    def _transport(self) -> asyncio.Transport | None:
-        request = getattr(self._response, "_req", None)
-        transport = getattr(request, "transport", None)
-        if not isinstance(transport, asyncio.Transport) or transport.is_closing():
-            return None
-        return transport
 
 
 async def translate(

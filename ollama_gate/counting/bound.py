@@ -1,0 +1,205 @@
+"""Bounds on a prompt count that cost next to nothing: from the bytes of its texts, without rendering or tokenizing.
+
+No byte-level BPE and no SPM vocabulary makes more tokens than a text has UTF-8 bytes (`docs/counting.md` has the
+argument and its two exceptions, which are handled here). What a template adds is measured once for each model by
+rendering probe conversations (`measure`), and taken with a margin; until then, and for prompts that Ollama renders,
+generous constants stand in. The bound decides only requests that are far inside the budget, and every answer's
+prompt_eval_count is held against it: a model that breaks its bound once is never admitted by it again.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from ollama_gate.errors import RenderError
+from ollama_gate.requests import InferenceRequest, Kind
+
+SPECIALS: Final = 2
+"""BOS and EOS, whether or not the tokenizer adds them."""
+IMAGE_TOKENS: Final = 768
+"""What Ollama itself reckons for an image whose cost it does not know (`server/prompt.go`, v0.33)."""
+_UNBOUNDED: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateCost:
+    """How many bytes a template adds to the texts it is given, at most."""
+
+    fixed: int = 2048
+    """Bytes of a prompt with nothing in it, default system prompt included."""
+    each: int = 160
+    """Bytes around one message."""
+    times: int = 2
+    """How often a text of a message can appear in the prompt."""
+    tools_times: int = 2
+    """How often the tools can appear."""
+    measured: bool = False
+
+
+def at_most(
+    request: InferenceRequest, cost: TemplateCost, *, spm_prefix: bool = False, image_tokens: int | None = None
+) -> int:
+    """An upper bound on the tokens of a chat or generate prompt.
+
+    Args:
+        request: what is counted.
+        cost: what the model's template adds.
+        spm_prefix: the vocabulary puts a blank in front of every run of text (Llama 2, Phi 3), which costs one more
+            token for each special token; the shortest special token has three bytes.
+        image_tokens: the cost of one image.
+    """
+    body = request.body
+    if request.kind is Kind.CHAT:
+        texts, messages, images = _chat_texts(body.get("messages") or ())
+        size = cost.fixed + cost.each * (messages + 1) + cost.times * texts
+        tools = body.get("tools")
+        if tools:
+            size += cost.tools_times * _printed(tools) + cost.each * len(tools)
+    elif body.get("template") or body.get("context"):
+        return _UNBOUNDED  # the request's own template may repeat its texts as often as it likes
+    else:
+        prompt = byte_length(body.get("prompt") or "")
+        images = len(body.get("images") or ())
+        if body.get("raw"):
+            size = prompt
+        else:
+            texts = prompt + byte_length(body.get("system") or "") + byte_length(body.get("suffix") or "")
+            size = cost.fixed + 2 * cost.each + cost.times * texts
+    if spm_prefix:
+        size += size // 3 + 1
+    return size + SPECIALS + images * (image_tokens or IMAGE_TOKENS)
+
+
+def at_least(request: InferenceRequest, longest_token: int) -> int:
+    """A lower bound: the user's own words cannot be told in fewer tokens than their bytes over the longest token's.
+
+    Only what every template must show is taken: the prompt, or the texts of user messages without the white space
+    around them.
+    """
+    if longest_token <= 0:
+        return 0
+    if request.kind is Kind.GENERATE:
+        if request.body.get("template"):
+            return 0
+        return byte_length((request.body.get("prompt") or "").strip()) // longest_token
+    total = 0
+    for message in request.body.get("messages") or ():
+        if message.get("role") == "user":
+            total += byte_length((message.get("content") or "").strip()) // longest_token
+    return total
+
+
+def byte_length(text: str) -> int:
+    """UTF-8 bytes of a text; free for ASCII."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _chat_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
+    """Bytes of all texts, number of messages, number of images."""
+    size = number = images = 0
+    for message in messages:
+        number += 1
+        size += byte_length(message.get("content") or "")
+        if len(message) > 2:
+            for key in ("thinking", "tool_name", "tool_call_id"):
+                size += byte_length(message.get(key) or "")
+            calls = message.get("tool_calls")
+            if calls:
+                size += _printed(calls)
+            images += len(message.get("images") or ())
+        role = message.get("role")
+        if role is not None and role not in _ROLES:
+            size += byte_length(role)
+    return size, number, images
+
+
+_ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
+
+
+def _printed(value: Any) -> int:
+    """Bytes of JSON as a template may print it.
+
+    Renderers put a blank after each separator, Go writes `<`, `>` and `&` in six bytes each, and a text inside a text
+    is escaped once more.
+    """
+    raw = orjson.dumps(value)
+    marks = raw.count(b",") + raw.count(b":")
+    angles = raw.count(b"<") + raw.count(b">") + raw.count(b"&")
+    return len(raw) + marks + 5 * angles + 2 * raw.count(b"\\")
+
+
+_MARK: Final = "kXqVzJw"
+"""Stands in probe conversations for a text; it is found again in what a template makes of it."""
+
+
+def measure(render: Callable[[Mapping[str, Any]], str]) -> TemplateCost:
+    """Learn what a template adds, by rendering probe bodies of /api/chat.
+
+    Args:
+        render: gives the prompt's text for a body with messages and tools; it may raise for shapes that the template
+            does not take, and those probes are then left out.
+
+    Returns:
+        The cost with a margin, or the generous constants when no probe could be rendered.
+    """
+    base = _rendered(render, [("user", "")])
+    if base is None:
+        return TemplateCost()
+    fixed, each, times = len(base.encode()), 0, 1
+    for roles in _PROBES:
+        empty = _rendered(render, [(role, "") for role in roles])
+        if empty is not None:
+            each = max(each, -(-(len(empty.encode()) - fixed) // len(roles)))
+        marked = _rendered(render, [(role, _MARK) for role in roles])
+        if marked is not None:
+            times = max(times, -(-marked.count(_MARK) // len(roles)), _most_repeated(render, roles))
+    tools_times = 1
+    tool = {"type": "function", "function": {"name": _MARK, "description": "", "parameters": {"type": "object"}}}
+    for roles in _PROBES:
+        shown = _rendered(render, [(role, "") for role in roles], [tool])
+        if shown is not None:
+            tools_times = max(tools_times, shown.count(_MARK))
+            without = _rendered(render, [(role, "") for role in roles])
+            fixed = max(fixed, len(shown.encode()) - (len(without.encode()) if without is not None else 0))
+    return TemplateCost(
+        fixed=fixed + len(base.encode()) + 64,
+        each=each + 32,
+        times=times,
+        tools_times=tools_times,
+        measured=True,
+    )
+
+
+_PROBES: Final = (
+    ("user",),
+    ("system", "user"),
+    ("system", "user", "assistant", "user"),
+    ("user", "assistant", "user", "assistant", "user"),
+    ("system", "user", "assistant", "tool", "user"),
+    ("user", "assistant"),
+    ("system", "system", "user", "system"),
+)
+
+
+def _most_repeated(render: Callable[[Mapping[str, Any]], str], roles: tuple[str, ...]) -> int:
+    """How often the text of one message shows, for the message that shows most often."""
+    most = 1
+    for place in range(len(roles)):
+        shown = _rendered(render, [(role, _MARK if at == place else "x") for at, role in enumerate(roles)])
+        if shown is not None:
+            most = max(most, shown.count(_MARK))
+    return most
+
+
+def _rendered(
+    render: Callable[[Mapping[str, Any]], str], messages: list[tuple[str, str]], tools: list[Any] | None = None
+) -> str | None:
+    body: dict[str, Any] = {"messages": [{"role": role, "content": text} for role, text in messages]}
+    if tools is not None:
+        body["tools"] = tools
+    try:
+        return render(body)
+    except RenderError:
+        return None

@@ -1,0 +1,72 @@
+"""The body that really goes to Ollama: the client's wishes, and what the gate decides for it.
+
+`truncate` and `shift` keep Ollama from cutting anything, and one `num_ctx` and one `shift` on every request keep it
+from loading the model again (`server/sched.go:needsReload`, Ollama v0.33). /api/embed carries no shift, /api/embeddings
+neither shift nor truncate.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ollama_gate.dialects.options import RELOADING
+from ollama_gate.requests import InferenceRequest, Kind
+from ollama_gate.window import Output, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """A native body ready to be serialised, and what was changed on the way."""
+
+    body: dict[str, Any]
+    notes: tuple[str, ...] = ()
+    """For the client, in a header."""
+    reload_avoided: bool = False
+    """The client's own options would have made Ollama load the model again."""
+
+
+def force(request: InferenceRequest, window: Window | None, output: Output, *, num_keep: int | None = None) -> Forced:
+    """Put the forced fields into a request's body.
+
+    Args:
+        request: the client's request.
+        window: the model's window; None for a model that is not pinned (cloud models).
+        output: what becomes of the asked output length.
+        num_keep: tokens that a context shift must keep, where the operator allows shift.
+    """
+    body = dict(request.body)
+    if request.kind is not Kind.EMBED:
+        body["truncate"] = False
+        body["shift"] = window.shift if window is not None else False
+        if request.dialect != "native" or "stream" in body:
+            body["stream"] = request.stream
+    elif request.path == "/api/embed":
+        body["truncate"] = False
+    notes = list(request.notes)
+    if window is None:
+        return Forced(body, tuple(notes))
+    options: dict[str, Any] = {}
+    dropped: list[str] = []
+    for name, value in (request.body.get("options") or {}).items():
+        if name in RELOADING:
+            if value is not None:
+                dropped.append(name)
+        else:
+            options[name] = value
+    avoided = bool(dropped)
+    if request.asked_num_ctx is not None and request.asked_num_ctx != window.num_ctx:
+        notes.append(f"num_ctx {request.asked_num_ctx} ignored: the window is {window.num_ctx}")
+        avoided = True
+    if dropped:
+        notes.append(f"{', '.join(sorted(dropped))} ignored: set by the operator")
+    shift = request.body.get("shift")
+    if request.kind is not Kind.EMBED and shift is not None and shift != window.shift:
+        avoided = True
+    options["num_ctx"] = window.num_ctx
+    if output.num_predict is not None:
+        options["num_predict"] = output.num_predict
+        if output.clamped:
+            notes.append(f"asked output clamped to {output.num_predict}")
+    if num_keep is not None and window.shift:
+        options["num_keep"] = num_keep
+    body["options"] = options
+    return Forced(body, tuple(notes), avoided)
