@@ -1,0 +1,204 @@
+r"""How each kind of byte-level vocabulary cuts text into words before BPE: llama.cpp's pre-tokenizers by name.
+
+`PATTERNS` gives, for a `tokenizer.ggml.pre`, the patterns that are applied one after the other, each to every piece the
+one before it left; what a pattern matches becomes a piece, and so does what lies between two matches. They say what
+`src/llama-vocab.cpp:llm_tokenizer_bpe` and the hand-written splitters in `src/unicode.cpp` (b10488) do, in Oniguruma's
+syntax. Three things need care:
+
+* The engine's character classes are Unicode 15.1's, Oniguruma's are 16.0's; `NEWER` is taken out of every class.
+* Where the engine compiles a pattern with std::regex, its `\p{S}` has no `~`, and `$` is the end of the piece.
+* No pattern here may take quadratic time on any text; that is why a few use possessive quantifiers and lookbehinds.
+
+A name that is not in `PATTERNS` must be refused, not guessed. Left out on purpose are `kimi-k2`, `afmoe`, `tiny_aya`,
+`cohere2moe`, `superbpe`, `sarvam-moe` and `whitespace`: their engines do more than cut.
+"""
+
+NEWER = (
+    r"\x{897}\x{1B4E}\x{1B4F}\x{1B7F}\x{1C89}\x{1C8A}\x{2427}-\x{2429}\x{31E4}\x{31E5}\x{A7CB}-\x{A7CD}\x{A7DA}-\x{A7DC}"
+    r"\x{105C0}-\x{105F3}\x{10D40}-\x{10D8F}\x{10EC2}-\x{10EFC}\x{11380}-\x{113E2}\x{116D0}-\x{116E3}\x{11BC0}-\x{11BF9}"
+    r"\x{11F5A}\x{13460}-\x{143FA}\x{16100}-\x{16139}\x{16D40}-\x{16D79}\x{18CFF}\x{1CC00}-\x{1CEB3}\x{1E5D0}-\x{1E5FF}"
+    r"\x{1F8B2}-\x{1F8C1}\x{1FA89}-\x{1FA8F}\x{1FABE}\x{1FAC6}\x{1FADC}-\x{1FADF}\x{1FAE9}\x{1FBCB}-\x{1FBEF}"
+)
+"""Characters of Unicode 16.0 that the engine's tables (15.1) do not know."""
+
+LETTER = rf"[\p{{L}}&&[^{NEWER}]]"
+NUMBER = rf"[\p{{N}}&&[^{NEWER}]]"
+MARK = rf"[\p{{M}}&&[^{NEWER}]]"
+PUNCTUATION = rf"[\p{{P}}&&[^{NEWER}]]"
+SYMBOL = rf"[\p{{S}}&&[^~{NEWER}]]"
+HAN = (
+    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}\x{2B820}-\x{2CEAF}"
+    r"\x{2CEB0}-\x{2EBEF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
+)
+
+CONTRACTION = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+LOWER_CONTRACTION = r"'s|'t|'re|'ve|'m|'ll|'d"
+SPACE_RUNS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+
+GPT2 = rf"{LOWER_CONTRACTION}| ?{LETTER}+| ?{NUMBER}+| ?[^\s{LETTER}{NUMBER}]+|\s+(?!\S)"
+
+
+def _words(numbers: str, *, contraction: str = CONTRACTION, spaces: str = SPACE_RUNS) -> str:
+    """Llama 3's shape: a contraction, a word with one leading mark, `numbers`, punctuation, white space."""
+    return (
+        rf"{contraction}|[^\r\n{LETTER}{NUMBER}]?{LETTER}+|{numbers}"
+        rf"| ?[^\s{LETTER}{NUMBER}]+[\r\n]*|{spaces}"
+    )
+
+
+def _cased(letters: str, *, contraction: str, numbers: str) -> str:
+    """GPT-4o's shape: words end where an upper-case ASCII letter follows a lower-case one."""
+    lower, upper = rf"(?:(?={letters})[^A-Z])", rf"(?:(?={letters})[^a-z])"
+    lead = rf"[^\r\n{LETTER}{NUMBER}]?"
+    return (
+        rf"{lead}{upper}*{lower}+{contraction}|{lead}{upper}+{lower}*{contraction}|{numbers}"
+        rf"| ?[^\s{LETTER}{NUMBER}]+[\r\n/]*|{SPACE_RUNS}"
+    )
+
+
+GPT4O_CONTRACTION = CONTRACTION + "?"
+DEEPSEEK_3 = (
+    NUMBER + "{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    (
+        rf"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{{|}}~][A-Za-z]+|[^\r\n{LETTER}{PUNCTUATION}{SYMBOL}]?[{LETTER}{MARK}]+"
+        rf"| ?[{PUNCTUATION}{SYMBOL}]+[\r\n]*|{SPACE_RUNS}"
+    ),
+)
+DEEPSEEK_CASED = (
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ί"
+    "ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+)
+DEEPSEEK_CJK = "[一-龥ࠀ-一가-퟿]+"
+DIGIT_TRIPLES = "[0-9][0-9][0-9]"
+
+PATTERNS: dict[str, tuple[str, ...]] = {}
+"""`tokenizer.ggml.pre` → patterns. `gemma4` text is not byte-encoded; see `bpe.py`."""
+
+
+def _known(names: str, *patterns: str) -> None:
+    for name in names.split():
+        PATTERNS[name] = patterns
+
+
+_known("default", rf"[{PUNCTUATION}$+<=>^~|]+", GPT2, NUMBER + "+", DIGIT_TRIPLES)
+_known(
+    "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx smaug-bpe glm4 chatglm-bpe",
+    _words(NUMBER + "{1,3}"),
+)
+_known(
+    "qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
+    _words(NUMBER),
+)
+_known(
+    "qwen35",
+    rf"{CONTRACTION}|[^\r\n{LETTER}{NUMBER}]?[{LETTER}{MARK}]+|{NUMBER}"
+    rf"| ?[^\s{LETTER}{MARK}{NUMBER}]+[\r\n]*|{SPACE_RUNS}",
+)
+_known(
+    "gpt-4o llama4 kanana2 talkie minimax-m2",
+    _cased(LETTER, contraction=GPT4O_CONTRACTION, numbers=NUMBER + "{1,3}"),
+)
+_known(
+    "granite-embed-multi-97m",
+    _cased(f"[{LETTER}{MARK}]", contraction=GPT4O_CONTRACTION, numbers=NUMBER + "{1,3}"),
+)
+_known("tekken", _cased(LETTER, contraction="", numbers=NUMBER))
+_known("deepseek-v3 hunyuan-dense joyai-llm", *DEEPSEEK_3)
+_known(
+    "deepseek-llm",
+    r"[\r\n]",
+    rf"\s?[{DEEPSEEK_CASED}]+",
+    r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    r"(?<!\s)\s++\z",
+    DEEPSEEK_CJK,
+    NUMBER + "+",
+)
+_known(
+    "deepseek-coder",
+    r"[\r\n]",
+    rf"\s?{LETTER}+",
+    rf"\s?{PUNCTUATION}+",
+    DEEPSEEK_CJK,
+    NUMBER,
+)
+_known("starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", NUMBER, GPT2)
+_known(
+    "gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe gigachat a.x-4.0 mellum "
+    "modern-bert exaone4 mpt olmo jais trillion granite-docling",
+    GPT2,
+)
+_known("falcon", rf"[{PUNCTUATION}$+<=>^~|`]+", GPT2, DIGIT_TRIPLES)
+_known("gemma4 granite-embed-multi-311m", r"[^\n]+|[\n]+")
+_known("laguna", r"[^\n]+|[\n]+", _words(NUMBER))
+_known("minicpm5", NUMBER + "{1,3}", _words(NUMBER + "+"))
+_known(
+    "seed-coder",
+    rf"{CONTRACTION}|[^\r\n{LETTER}{NUMBER}]?{LETTER}+|{NUMBER}| ?[^\s{LETTER}{NUMBER}\r\n]+|{SPACE_RUNS}",
+)
+_known(
+    "bailingmoe bailingmoe2 llada-moe",
+    _words(
+        NUMBER,
+        contraction=r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])",
+        spaces=r"\s*[\r\n]|\s+(?!\S)|\s+",
+    ),
+)
+_known(
+    "jais-2",
+    _words(
+        NUMBER + "{1,3}",
+        spaces=r"\s*[\r\n]+|"
+        + "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4))
+        + r"|\s{1,2}(?!\S)|\s",
+    ),
+)
+_known(
+    "youtu",
+    "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+",
+    rf"[^\r\n{LETTER}{NUMBER}]?[{LETTER}{MARK}]+{CONTRACTION}?|{NUMBER}| ?[^\s{LETTER}{NUMBER}]+[\r\n/]*|{SPACE_RUNS}",
+)
+_known("poro-chat bloom gpt3-finnish", " ?[^(\\s|.,!?…。，、।۔،)]+")
+_known("viking", " ?[^(\\s|.,!?…。，、।۔،)]+", NUMBER)
+
+RAW_TEXT = frozenset({"gemma4", "granite-embed-multi-311m"})
+"""BPE over text with `▁` for space and `<0xNN>` for bytes, instead of GPT-2's byte alphabet."""
+
+IGNORE_MERGES = frozenset(
+    [
+        "llama3",
+        "llama-v3",
+        "llama-bpe",
+        "falcon3",
+        "falcon-h1",
+        "pixtral",
+        "midm-2.0",
+        "lfm2",
+        "jina-v5-nano",
+        "tekken",
+        "youtu",
+        "minicpm5",
+        "granite-embed-multi-97m",
+    ]
+)
+"""A word that is in the vocabulary is that one token, whatever the merges say."""
+
+BOS_BY_DEFAULT = frozenset(
+    [
+        "llama3",
+        "llama-v3",
+        "llama-bpe",
+        "falcon3",
+        "falcon-h1",
+        "pixtral",
+        "midm-2.0",
+        "lfm2",
+        "jina-v5-nano",
+        "tekken",
+        "chameleon",
+    ]
+)
+"""A BOS token is added unless the file says otherwise."""
+
+BOS_FORCED = RAW_TEXT
+"""A BOS token is added even if the file says otherwise."""

@@ -1,0 +1,258 @@
+"""Special tokens: which texts are cut out of a prompt before anything else, and how.
+
+llama.cpp looks for control, user-defined and unknown tokens in the raw text first, the longest first, and gives each
+stretch between them to the tokenizer by itself (`src/llama-vocab.cpp:tokenizer_st_partition`, b10488). Ollama parses
+specials in user text too, so a `<|im_end|>` that a user types is that token. Which tokens these are is decided when a
+model is loaded (`llama_vocab::impl::load`): about fifty texts are control tokens whatever the file says.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from ollama_gate.errors import UnknownVocabulary
+
+SPACES = " \t\n\v\f\r"
+"""What C's isspace knows in the C locale; the engine strips these, not Unicode's."""
+
+
+class TokenType(IntEnum):
+    """`tokenizer.ggml.token_type` (ggml's `docs/gguf.md`)."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+SPECIAL = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED})
+
+END_NAMES = frozenset(
+    [
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<|return|>",
+        "<|call|>",
+        "<|flush|>",
+        "<|calls|>",
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "</s>",
+        "<|eom_id|>",
+        "<EOT>",
+        "_<EOT>",
+        "[EOT]",
+        "[EOS]",
+        "<|end_of_text|>",
+        "<end_of_utterance>",
+        "<eos>",
+        "<turn|>",
+        "<|tool_response>",
+        "<｜end▁of▁sentence｜>",
+        "[e~[",
+    ]
+)
+"""Texts that end a generation and are control tokens wherever they appear in a vocabulary."""
+
+FIM_NAMES: Mapping[str, frozenset[str]] = {
+    "pre": frozenset(
+        [
+            "<|fim_prefix|>",
+            "<fim-prefix>",
+            "<fim_prefix>",
+            "<｜fim▁begin｜>",
+            "<PRE>",
+            "▁<PRE>",
+            "<|code_prefix|>",
+            "<|prefix|>",
+        ]
+    ),
+    "suf": frozenset(
+        [
+            "<|fim_suffix|>",
+            "<fim-suffix>",
+            "<fim_suffix>",
+            "<｜fim▁hole｜>",
+            "<SUF>",
+            "▁<SUF>",
+            "<|code_suffix|>",
+            "<|suffix|>",
+        ]
+    ),
+    "mid": frozenset(
+        [
+            "<|fim_middle|>",
+            "<fim-middle>",
+            "<fim_middle>",
+            "<｜fim▁end｜>",
+            "<MID>",
+            "▁<MID>",
+            "<|code_middle|>",
+            "<|middle|>",
+        ]
+    ),
+    "pad": frozenset(["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"]),
+    "rep": frozenset(["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"]),
+    "sep": frozenset({"<|file_sep|>"}),
+}
+"""Fill-in-the-middle texts by the part they play; one of each becomes a control token unless the file names its id."""
+
+HARMONY_NAMES = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
+"""Texts that are always user-defined (gpt-oss prints them)."""
+
+
+def engine_types(tokens: Sequence[str], types: Sequence[int], named: Collection[str]) -> list[int]:
+    """The types as the engine has them after loading.
+
+    Args:
+        tokens: All texts, by id.
+        types: `tokenizer.ggml.token_type`, as long as `tokens`.
+        named: Parts of fill-in-the-middle (keys of `FIM_NAMES`) for which the file itself names a token.
+
+    Raises:
+        UnknownVocabulary: Two texts compete for one part; the engine takes whichever its hash table shows first.
+    """
+    ids = {text: number for number, text in enumerate(tokens)}
+    known = list(types)
+    for text in END_NAMES & ids.keys():
+        known[ids[text]] = TokenType.CONTROL
+    for part, names in FIM_NAMES.items():
+        candidates = names & ids.keys()
+        ordinary = [text for text in candidates if known[ids[text]] not in SPECIAL]
+        if part in named or not ordinary:
+            continue
+        if len(candidates) > 1:
+            raise UnknownVocabulary(f"several tokens could be the {part} of fill-in-the-middle: {sorted(candidates)}")
+        known[ids[ordinary[0]]] = TokenType.CONTROL
+    for text in HARMONY_NAMES & ids.keys():
+        known[ids[text]] = TokenType.USER_DEFINED
+    calls = "<|call|>" in ids or "<|calls|>" in ids
+    if "<|end|>" in ids and calls and ("<|return|>" in ids or "<|flush|>" in ids):
+        known[ids["<|end|>"]] = TokenType.USER_DEFINED
+    if "<|tool_response>" in ids and "</s>" in ids:
+        known[ids["</s>"]] = TokenType.NORMAL
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """One text that is cut out of a prompt."""
+
+    id: int
+    text: str
+    type: TokenType
+    lstrip: bool = False
+    """White space before it vanishes."""
+    rstrip: bool = False
+    """White space after it vanishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specials:
+    """All special tokens of one vocabulary."""
+
+    tokens: tuple[Special, ...]
+    """Longest first, counted in UTF-8 bytes, as the engine looks for them."""
+    clashes: tuple[str, ...] = field(init=False)
+    """Texts in which the engine's longest first and a scanner's leftmost first would disagree."""
+    _doubt: re.Pattern[str] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find out where scanning from the left is not what the engine does."""
+        tokens = tuple(sorted(self.tokens, key=lambda token: -len(token.text.encode())))
+        clashes = _clashes([token.text for token in tokens])
+        doubts = [re.escape(text) for text in clashes]
+        doubts += [f"[{SPACES}]{re.escape(token.text)}" for token in tokens if token.lstrip]
+        doubts += [f"{re.escape(token.text)}[{SPACES}]" for token in tokens if token.rstrip]
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "clashes", clashes)
+        object.__setattr__(self, "_doubt", re.compile("|".join(doubts)) if doubts else None)
+
+    def plain(self, text: str) -> bool:
+        """Whether scanning `text` from the left, longest match first, finds what the engine finds."""
+        return self._doubt is None or self._doubt.search(text) is None
+
+    def partition(self, text: str) -> list[str | Special]:
+        """Cut `text` as the engine does; the stretches between specials are never empty."""
+        parts: list[str | Special] = [text] if text else []
+        for token in self.tokens:
+            if token.text not in text:
+                continue
+            cut: list[str | Special] = []
+            for part in parts:
+                if isinstance(part, str):
+                    cut += _cut(part, token)
+                else:
+                    cut.append(part)
+            parts = cut
+        return parts
+
+    def split_set(self, template_text: str, *, least: int = 4) -> tuple[Special, ...]:
+        """Specials at which a rendered prompt may be cut without changing what the engine finds.
+
+        They occur literally in the template (or are otherwise emitted by the renderer), are at least `least`
+        characters long, and can neither contain, nor be contained in, nor overlap any other special token.
+
+        Args:
+            template_text: The template, or any text that holds the markers a renderer emits.
+            least: Shorter tokens are left out; they are as likely to be words.
+        """
+        found = [token for token in self.tokens if len(token.text) >= least and token.text in template_text]
+        return tuple(token for token in found if not self._touches(token))
+
+    def _touches(self, token: Special) -> bool:
+        text = token.text
+        heads = {text[:length] for length in range(1, len(text))}
+        tails = {text[-length:] for length in range(1, len(text))}
+        if heads & tails:  # it can overlap itself
+            return True
+        for other in self.tokens:
+            rival = other.text
+            if rival == text:
+                continue
+            if rival in text or text in rival:
+                return True
+            if any(rival.endswith(head) for head in heads if rival[-1] == head[-1]):
+                return True
+            if any(rival.startswith(tail) for tail in tails if rival[0] == tail[0]):
+                return True
+        return False
+
+
+def _cut(text: str, token: Special) -> list[str | Special]:
+    pieces = text.split(token.text)
+    if len(pieces) == 1:
+        return [text]
+    last = len(pieces) - 1
+    found: list[str | Special] = []
+    for number, piece in enumerate(pieces):
+        kept = piece.lstrip(SPACES) if token.rstrip and number else piece
+        kept = kept.rstrip(SPACES) if token.lstrip and number < last else kept
+        if kept:
+            found.append(kept)
+        if number < last:
+            found.append(token)
+    return found
+
+
+def _clashes(texts: Sequence[str]) -> tuple[str, ...]:
+    """Overlaps in which the token that starts later is the longer one: the engine takes it, a scanner does not."""
+    by_head: dict[str, list[str]] = {}
+    for text in texts:
+        for length in range(1, len(text)):
+            by_head.setdefault(text[:length], []).append(text)
+    found: dict[str, None] = {}
+    for first in texts:
+        size = len(first.encode())
+        for start in range(1, len(first)):
+            tail = first[start:]
+            for second in by_head.get(tail, ()):
+                joined = first + second[len(tail) :]
+                if len(second.encode()) > size and not joined.startswith(second):
+                    found[joined] = None
+    return tuple(found)

@@ -1,0 +1,219 @@
+"""A model's vocabulary as its own metadata gives it.
+
+The same keys come from a GGUF file and from `model_info` of `POST /api/show {"verbose": true}`; without `verbose`
+Ollama answers null for every array. Defaults are llama.cpp's (`src/llama-vocab.cpp:llama_vocab::impl::load`, b10488).
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ollama_gate.counting.pretokenizers import BOS_BY_DEFAULT, BOS_FORCED
+from ollama_gate.counting.specials import FIM_NAMES, SPECIAL, Special, Specials, TokenType, engine_types
+from ollama_gate.errors import UnknownVocabulary
+
+PREFIX = "tokenizer.ggml."
+
+DEFAULT_IDS: Mapping[str, Mapping[str, int]] = {
+    "gpt2": {"bos": 11, "eos": 11},
+    "gemma4": {},
+    "llama": {"bos": 1, "eos": 2, "unknown": 0},
+    "bert": {"bos": 101, "unknown": 100, "seperator": 102},
+    "t5": {"eos": 1, "unknown": 2},
+}
+"""Ids that a tokenizer model has when the file names none. `seperator` is how the format spells it."""
+
+FIM_KEYS: Mapping[str, tuple[str, ...]] = {
+    part: (f"fim_{part}_token_id", *old)
+    for part, old in zip(
+        FIM_NAMES,
+        (("prefix_token_id",), ("suffix_token_id",), ("middle_token_id",), (), (), ()),
+        strict=True,
+    )
+}
+
+MAX_TOKENS = 1 << 22
+"""Four million; the largest vocabulary in use has 262 144."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vocabulary:
+    """What a tokenizer is built from."""
+
+    model: str
+    """`gpt2` (byte-level BPE), `gemma4` (text BPE), `llama` (SentencePiece BPE), `bert` (WordPiece), `t5` (unigram)."""
+    pre: str
+    """Which of llama.cpp's pre-tokenizers cuts the text first; `default` where the file says nothing."""
+    tokens: Sequence[str]
+    types: Sequence[int]
+    """As the engine has them after loading (`specials.engine_types`)."""
+    merges: Sequence[str] = ()
+    scores: Sequence[float] = ()
+    bos_id: int | None = None
+    eos_id: int | None = None
+    """The closing token: EOS, for bert the separator."""
+    unknown_id: int | None = None
+    add_bos: bool = False
+    add_eos: bool = False
+    add_space_prefix: bool = False
+    remove_extra_whitespaces: bool = False
+    escape_whitespaces: bool = True
+    lowercase: bool = True
+    strip_accents: bool = True
+    charsmap: bytes = b""
+    """SentencePiece's precompiled normalisation (unigram only)."""
+    specials: Specials = field(default_factory=lambda: Specials(()))
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], model_name: str) -> "Vocabulary":
+        """Read a vocabulary from GGUF metadata or from `/api/show`'s `model_info`.
+
+        Args:
+            metadata: Keys as in the file, e.g. `tokenizer.ggml.tokens`.
+            model_name: Ollama's name for the model. Phi-3's tokens strip white space, which the engine decides by
+                `general.name`; `/api/show` leaves that key out, so this stands in for it.
+
+        Raises:
+            UnknownVocabulary: Something is missing, contradictory, or not known to be exact here.
+        """
+        model = _text(metadata, "model")
+        defaults = DEFAULT_IDS.get(model)
+        if defaults is None:
+            raise UnknownVocabulary(f"tokenizer model {model!r} is not one that can be counted exactly")
+        pre = model if model == "gemma4" else _text(metadata, "pre", "") or "default"
+        tokens = _tokens(metadata)
+        given = _numbers(metadata, "token_type", len(tokens))
+        named = [part for part, keys in FIM_KEYS.items() if any(_id(metadata, key, len(tokens)) for key in keys)]
+        types = engine_types(tokens, [int(kind) for kind in given] or [TokenType.NORMAL] * len(tokens), named)
+        ids = {
+            name: _id(metadata, f"{name}_token_id", len(tokens), defaults.get(name))
+            for name in ("bos", "eos", "unknown", "seperator")
+        }
+        if pre in {"glm4", "chatglm-bpe"} and f"{PREFIX}bos_token_id" not in metadata:
+            ids["bos"] = None
+        # An encoder's two markers are added whatever the file says (llama_vocab::impl::tokenize, WPM).
+        bert = model == "bert"
+        add_bos = bert or _flag(
+            metadata, "add_bos_token", model == "llama" or (model == "gpt2" and pre in BOS_BY_DEFAULT)
+        )
+        add_eos = bert or _flag(metadata, "add_eos_token", model == "t5")
+        lowercase = _flag(metadata, "normalizer.lowercase", True)
+        vocabulary = cls(
+            model=model,
+            pre=pre,
+            tokens=tokens,
+            types=types,
+            merges=_strings(metadata, "merges") if model in {"gpt2", "gemma4"} else (),
+            scores=_numbers(metadata, "scores", len(tokens)),
+            bos_id=ids["bos"],
+            eos_id=ids["seperator" if bert else "eos"],
+            unknown_id=ids["unknown"],
+            add_bos=add_bos or pre in BOS_FORCED,
+            add_eos=add_eos,
+            add_space_prefix=_flag(metadata, "add_space_prefix", model in {"llama", "t5"}),
+            remove_extra_whitespaces=_flag(metadata, "remove_extra_whitespaces", False),
+            lowercase=lowercase,
+            strip_accents=_flag(metadata, "normalizer.strip_accents", lowercase),
+            charsmap=_bytes(metadata, "precompiled_charsmap"),
+            specials=_specials(metadata, model_name, pre, tokens, types),
+        )
+        if vocabulary.add_bos and vocabulary.bos_id is None:
+            raise UnknownVocabulary("a BOS token is to be added, but the vocabulary does not name one")
+        if vocabulary.add_eos and vocabulary.eos_id is None:
+            raise UnknownVocabulary("an EOS token is to be added, but the vocabulary does not name one")
+        return vocabulary
+
+
+def _specials(
+    metadata: Mapping[str, Any], model_name: str, pre: str, tokens: Sequence[str], types: Sequence[int]
+) -> Specials:
+    """Which tokens are special, and which of them swallow white space (the end of llama_vocab::impl::load)."""
+    architecture = str(metadata.get("general.architecture", ""))
+    name = str(metadata.get("general.name") or model_name).lower()
+    lstrip: frozenset[str] = frozenset()
+    rstrip = False
+    if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
+        part in architecture for part in ("nomic-bert-moe", "jina-bert-v3")
+    ):
+        lstrip = frozenset({"<mask>"})
+    elif "phi-3" in name or "phi3" in name:
+        rstrip = True
+    elif "modern-bert" in name:
+        lstrip = frozenset({"[MASK]"})
+    kept = {"<unk>", "<s>", "<|endoftext|>"}
+    return Specials(
+        tuple(
+            Special(number, text, TokenType(kind), lstrip=text in lstrip, rstrip=rstrip and text not in kept)
+            for number, (text, kind) in enumerate(zip(tokens, types, strict=True))
+            if kind in SPECIAL
+        )
+    )
+
+
+def _tokens(metadata: Mapping[str, Any]) -> list[str]:
+    tokens = _strings(metadata, "tokens")
+    if not tokens:
+        raise UnknownVocabulary("the vocabulary holds no tokens")
+    if len(tokens) > MAX_TOKENS:
+        raise UnknownVocabulary(f"the vocabulary holds {len(tokens)} tokens")
+    if "" in tokens:  # the engine gives them names
+        tokens = [text or f"[EMPTY_{number}]" for number, text in enumerate(tokens)]
+    if len(set(tokens)) != len(tokens):
+        raise UnknownVocabulary("two tokens of the vocabulary have the same text")
+    return tokens
+
+
+def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
+    value = metadata.get(PREFIX + key)
+    if value is None:
+        raise UnknownVocabulary(f"{PREFIX}{key} is missing; /api/show gives it only with verbose")
+    if not isinstance(value, list) or not all(type(item) is str for item in value):
+        raise UnknownVocabulary(f"{PREFIX}{key} is not a list of strings")
+    return value
+
+
+def _numbers(metadata: Mapping[str, Any], key: str, least: int) -> list[float]:
+    """A list of numbers, one a token; empty where the file has none."""
+    value = metadata.get(PREFIX + key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(type(item) in {int, float} for item in value):
+        raise UnknownVocabulary(f"{PREFIX}{key} is not a list of numbers")
+    if len(value) < least:
+        raise UnknownVocabulary(f"{PREFIX}{key} has {len(value)} entries for {least} tokens")
+    return value[:least]
+
+
+def _id(metadata: Mapping[str, Any], key: str, count: int, default: int | None = None) -> int | None:
+    """A token id; one outside the vocabulary is ignored, as the engine does."""
+    value = metadata.get(PREFIX + key, default)
+    if isinstance(value, int) and 0 <= value < count:
+        return value
+    return default if default is not None and default < count else None
+
+
+def _flag(metadata: Mapping[str, Any], key: str, default: bool) -> bool:  # noqa: FBT001 - a default value, not a mode
+    value = metadata.get(PREFIX + key, default)
+    return value if isinstance(value, bool) else default
+
+
+def _text(metadata: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = metadata.get(PREFIX + key, default)
+    if not isinstance(value, str):
+        raise UnknownVocabulary(f"{PREFIX}{key} is missing: this model brings no tokenizer that can be read")
+    return value
+
+
+def _bytes(metadata: Mapping[str, Any], key: str) -> bytes:
+    """A byte array: numbers in a GGUF file, base64 in JSON (Go's encoding of []uint8)."""
+    value = metadata.get(PREFIX + key)
+    if value is None:
+        return b""
+    try:
+        if isinstance(value, str):
+            return base64.b64decode(value, validate=True)
+        return bytes(number & 0xFF for number in value)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise UnknownVocabulary(f"{PREFIX}{key} is not a list of bytes") from error
