@@ -122,22 +122,28 @@ def in_unit(value: object, unit: str) -> str:
 
 
 def shown(config: Config) -> str:
-    """A configuration as a TOML file that gives the same configuration back: every key, the models' own ones too."""
+    """A configuration as a TOML file that gives the same configuration back: every key, the models' own ones too.
+
+    What nobody declared in [defaults] stays a comment, because declaring it says something about every model.
+    """
     lines: list[str] = []
     for section in Config.model_fields:
-        if section == "models":
+        if section in {"models", "defaults"}:
             continue
-        lines += ["", f"[{section}]", *_values(getattr(config, section), section, everything=True)]
+        lines += ["", f"[{section}]", *_values(getattr(config, section), section, undeclared="")]
+    lines += ["", "[defaults]", *_values(config.defaults, "defaults", undeclared="# ")]
     for name, keys in config.models.items():
-        lines += ["", f"[models.{toml(name)}]", *_values(keys, "models", everything=False)]
+        lines += ["", f"[models.{toml(name)}]", *_values(keys, "models", undeclared=None)]
     return "\n".join(lines[1:]) + "\n"
 
 
-def _values(table: Any, section: str, *, everything: bool) -> Iterator[str]:
+def _values(table: Any, section: str, *, undeclared: str | None) -> Iterator[str]:
+    """A line for each key that has a value; what was not declared after the mark given, or not at all."""
     for name, field in keys_of(section).items():
         value = getattr(table, name)
-        if value is not None and (everything or name in table.model_fields_set):
-            yield f"{name} = {in_unit(value, _extra(field).get('unit', ''))}"
+        mark = "" if name in table.model_fields_set else undeclared
+        if value is not None and mark is not None:
+            yield f"{mark}{name} = {in_unit(value, _extra(field).get('unit', ''))}"
 
 
 def _entry(section: str, name: str, field: FieldInfo) -> Entry:

@@ -94,6 +94,17 @@ def test_what_is_shown_reads_back_as_the_same_configuration(tmp_path: Path) -> N
     assert load(file, {}, canonical) == config
 
 
+def test_what_is_shown_declares_nothing_that_was_not_declared(tmp_path: Path) -> None:
+    file = tmp_path / "ollama-gate.toml"
+    file.write_text(f"[defaults]\nshift = false\n{MODELS}", encoding="utf-8")
+    config = load(file, {}, canonical)
+    file.write_text(reference.shown(config), encoding="utf-8")
+    again = load(file, {}, canonical)
+    assert again.defaults.model_fields_set == {"shift"}
+    for name in ("qwen3:8b", "other"):
+        assert again.model_policy(canonical(name)) == config.model_policy(canonical(name))
+
+
 @pytest.mark.parametrize("text", ["plain", 'quo"te', "back\\slash", "tab\tnew\nline", "é😀", "\x00\x1f\x7f"])
 def test_any_text_is_written_as_toml(text: str) -> None:
     assert tomllib.loads(f"x = {reference.toml(text)}") == {"x": text}

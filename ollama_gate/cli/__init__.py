@@ -1,0 +1,68 @@
+"""The command line: one file a command, loaded when the command is called.
+
+Exit codes, the same for every command: 0 all is well; 1 there is something to put right; 2 the command line or the
+configuration cannot be used; 3 the gate or Ollama gave no answer.
+"""
+
+import importlib
+from typing import Final
+
+import click
+
+from ollama_gate import __version__
+from ollama_gate.errors import ConfigError
+
+FINDINGS: Final = 1
+UNUSABLE: Final = 2
+NO_ANSWER: Final = 3
+
+COMMANDS: Final = ("serve", "check", "config", "count", "rehearse")
+
+
+class NoAnswer(click.ClickException):
+    """Somebody who was asked did not answer, or not as expected."""
+
+    exit_code = NO_ANSWER
+
+
+class Unusable(click.ClickException):
+    """The configuration or an argument cannot be used."""
+
+    exit_code = UNUSABLE
+
+    def show(self, file: object = None) -> None:  # noqa: ARG002  click's signature
+        """Write every problem on a line of its own."""
+        click.echo(self.message, err=True)
+
+
+class Commands(click.Group):
+    """The commands, each imported from the module of its name only when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        """Names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
+        """One command, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"ollama_gate.cli.{cmd_name}").command
+        return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run it; a configuration that cannot be used is an answer, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            raise Unusable(str(error)) from error
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="ollama-gate", message="%(prog)s %(version)s")
+def main() -> None:
+    """A guard in front of Ollama: counts every prompt, and refuses what would be cut silently.
+
+    \b
+    Exit codes: 0 all is well; 1 something to put right; 2 command line or
+    configuration cannot be used; 3 no answer from the gate or from Ollama.
+    """  # noqa: D301  \b is click's mark for lines that are not wrapped

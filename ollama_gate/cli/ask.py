@@ -1,0 +1,35 @@
+"""One question to a gate or an Ollama over HTTP, for commands that ask a few and end."""
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Final
+
+from ollama_gate.cli import NoAnswer
+
+_LARGEST: Final = 64 * 1024**2
+
+
+def ask(url: str, body: bytes | None = None, *, within: float = 10.0) -> tuple[int, Any]:
+    """Status and decoded JSON of a GET, or of a POST where there is a body.
+
+    Proxies named in the environment are not used: the gate and Ollama are neighbours.
+
+    Raises:
+        NoAnswer: nobody listens there, the answer took longer than `within` seconds, or it is not JSON.
+    """
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310  http(s), from the configuration
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=within) as answer:
+            status, data = answer.status, answer.read(_LARGEST)
+    except urllib.error.HTTPError as error:
+        with error:
+            status, data = error.code, error.read(_LARGEST)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise NoAnswer(f"{url} does not answer: {reason}") from error
+    try:
+        return status, json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise NoAnswer(f"{url} answers {status} with something that is not JSON") from error

@@ -1,0 +1,133 @@
+"""`ollama-gate check`: is the configuration good, and does Ollama agree with it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ollama_gate.catalog.card import ModelCard, card_from_show
+from ollama_gate.catalog.names import canonical, is_cloud, is_valid
+from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer
+from ollama_gate.cli.ask import ask
+from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, worst
+from ollama_gate.cli.options import config_option, configuration, json_option
+
+MOST_MODELS: Final = 500
+_STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+
+
+@click.command("check")
+@config_option
+@click.option("--strict", is_flag=True, help="Warnings fail too, for example a model without a declared budget.")
+@click.option("--offline", is_flag=True, help="Check the file only; do not ask Ollama.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, path: Path | None, *, strict: bool, offline: bool, as_json: bool) -> None:
+    """Check the configuration, and whether Ollama agrees with it.
+
+    Says which models have no declared window or budget, and names the way to put each finding right. Exit code 0 when
+    nothing has to be put right, 1 when something has, 2 when the configuration cannot be used, 3 when Ollama does not
+    answer.
+    """
+    config, file = configuration(path)
+    seen, silence = None, ""
+    if not offline:
+        try:
+            seen = look(config.upstream.url)
+        except NoAnswer as error:
+            silence = error.message
+    findings = examine(config, seen)
+    if silence:
+        findings.insert(0, Finding(Level.ERROR, "Ollama", silence, "start Ollama, or correct upstream.url"))
+    failed = worst(findings, strict=strict)
+    code = NO_ANSWER if silence else FINDINGS if failed else 0
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "ok": code == 0,
+                    "file": str(file) if file else None,
+                    "upstream": config.upstream.url,
+                    "version": seen.version if seen else None,
+                    "findings": [asdict(finding) for finding in findings],
+                },
+                indent=2,
+                ensure_ascii=False,
+            )
+        )
+    else:
+        _print(findings, file, config.upstream.url, seen)
+    ctx.exit(code)
+
+
+def look(url: str) -> Seen:
+    """Ask an Ollama for its version, its models and what is loaded.
+
+    Raises:
+        NoAnswer: it does not answer, or not as Ollama does.
+    """
+    version = _member(_get(url, "/api/version"), "version", str)
+    cards = [_card(url, row) for row in _rows(_get(url, "/api/tags"))[:MOST_MODELS]]
+    resident = [
+        Resident(name, length if isinstance(length := row.get("context_length"), int) else None)
+        for row in _rows(_get(url, "/api/ps"))
+        if (name := _name(row))
+    ]
+    return Seen(version, tuple(card for card in cards if card), tuple(resident))
+
+
+def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:
+    name = _name(row)
+    if not name or is_cloud(name):
+        return None
+    status, show = ask(f"{url}/api/show", json.dumps({"model": name}).encode())
+    if status != 200 or not isinstance(show, dict):
+        return None  # removed between the two questions, or broken: Ollama would not run it either
+    return card_from_show(canonical(name), name, str(row.get("digest", "")), show)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    name = row.get("name")
+    return name if isinstance(name, str) and is_valid(name) else ""
+
+
+def _get(url: str, path: str) -> Any:
+    status, answer = ask(url + path)
+    if status != 200:
+        raise NoAnswer(f"{url}{path} answers {status}: it is not an Ollama")
+    return answer
+
+
+def _member(answer: Any, name: str, kind: type) -> Any:
+    value = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(value, kind):
+        raise NoAnswer("the upstream answers, but not as Ollama does")
+    return value
+
+
+def _rows(answer: Any) -> list[dict[str, Any]]:
+    models = answer.get("models") if isinstance(answer, dict) else None
+    return [row for row in models or [] if isinstance(row, dict)]
+
+
+def _print(findings: list[Finding], file: Path | None, url: str, seen: Seen | None) -> None:
+    console = Console(highlight=False)
+    console.print(Text(f"configuration  {file or 'defaults (there is no file)'}"))
+    if seen:
+        console.print(Text(f"Ollama         {url}, version {seen.version}, {len(seen.cards)} local models"))
+    if not findings:
+        console.print(Text("nothing to put right", style="green"))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("", "about", "finding", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        level = Text(finding.level, style=_STYLES[finding.level])
+        table.add_row(level, Text(finding.about), Text(finding.what), Text(finding.fix))
+    console.print(table)

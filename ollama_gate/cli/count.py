@@ -1,0 +1,121 @@
+"""`ollama-gate count`: what a prompt costs, asked of a running gate."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
+from ollama_gate.cli.ask import ask
+from ollama_gate.cli.options import config_option, configuration, json_option
+
+_BAR: Final = 60
+_PROMPTS: Final = frozenset({"messages", "prompt", "input"})
+"""What makes a JSON object a request; another JSON file is text like any other."""
+_PARTS: Final = (("messages", "blue"), ("tools", "magenta"), ("template", "cyan"), ("media", "yellow"))
+
+
+@click.command("count")
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--model", "-m", help="Model to count for. Needed for plain text; wins over the model of a request body.")
+@click.option("--gate", metavar="URL", help="Address of the running gate. Default: from the configuration.")
+@config_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, file: BinaryIO, model: str | None, gate: str | None, path: Path | None, *, as_json: bool
+) -> None:
+    """Count FILE (or standard input) as a prompt, without running it.
+
+    FILE is a request body as a client would send it, or plain text, which is counted as one user message. Exit code 0
+    when it would be let through, 1 when it would be refused, 2 when it cannot be counted, 3 when the gate does not
+    answer.
+    """
+    body = request_body(file.read(), model)
+    if gate is None:
+        address = configuration(path)[0].server.address
+        host = address.host if address.host not in {"", "0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104  compared
+        gate = f"http://{type(address)(host, address.port)}"
+    status, answer = ask(f"{gate.rstrip('/')}/gate/count", body, within=120.0)
+    if not isinstance(answer, dict):
+        raise NoAnswer(f"{gate} answers, but not as ollama-gate does")
+    if status != 200 and "prompt_tokens" not in answer:
+        raise Unusable(f"{gate} answers {status}: {_message(answer)}")
+    if as_json:
+        click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+    else:
+        Console(highlight=False).print(*picture(answer), sep="\n")
+    ctx.exit(0 if answer.get("verdict") != "refuse" else FINDINGS)
+
+
+def request_body(data: bytes, model: str | None) -> bytes:
+    """The body to count: a JSON object as it is, anything else as one user message.
+
+    Raises:
+        Unusable: plain text without a model to count it for.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if isinstance(body, dict) and not _PROMPTS.isdisjoint(body) and (model or "model" in body):
+        return json.dumps({**body, "model": model}).encode() if model else data
+    if not model:
+        raise Unusable("which model is this for? Say --model NAME")
+    text = data.decode("utf-8", errors="replace")
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
+
+
+def picture(answer: Mapping[str, Any]) -> list[Text | Table]:
+    """The count in words, a bar of the window, and the parts."""
+    tokens, budget, window = (_number(answer, name) for name in ("prompt_tokens", "budget", "window"))
+    parts = answer.get("parts")
+    parts = parts if isinstance(parts, Mapping) else {}
+    refused = answer.get("verdict") == "refuse"
+    head = Text(f"{tokens:,} tokens", style="bold red" if refused else "bold")
+    head.append(f"  {answer.get('rung', '')}", style="default")
+    if "verdict" in answer:
+        head.append(f"  {answer['verdict']}", style="red" if refused else "green")
+    lines: list[Text | Table] = [head]
+    if window:
+        lines += [bar(parts, tokens, budget, window), Text(f"budget {budget:,} of a window of {window:,} tokens")]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right")
+    for name, style in _PARTS:
+        if number := _number(parts, name):
+            table.add_row(Text(f"■ {name}", style=style), f"{number:,}")
+    if table.row_count:
+        lines.append(table)
+    return lines
+
+
+def bar(parts: Mapping[str, Any], tokens: int, budget: int, window: int) -> Text:
+    """The window as a line: what the parts take, the room up to the budget, and the room kept for the answer."""
+    scale = max(window, tokens)
+    line = Text()
+    total = 0
+    split = [(_number(parts, name), style) for name, style in _PARTS]
+    if not any(number for number, _ in split):
+        split = [(tokens, "blue")]
+    for number, style in split:
+        total += number
+        line.append("█" * (min(_BAR, -(-total * _BAR // scale)) - len(line)), style=style)
+    line.append("░" * (budget * _BAR // scale - len(line)), style="green")
+    line.append("·" * (window * _BAR // scale - len(line)), style="dim")
+    return line
+
+
+def _number(holder: Mapping[str, Any], name: str) -> int:
+    value = holder.get(name)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _message(answer: Mapping[str, Any]) -> str:
+    error = answer.get("error", answer)
+    return str(error.get("message", error) if isinstance(error, Mapping) else error)

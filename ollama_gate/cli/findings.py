@@ -1,0 +1,187 @@
+"""What `ollama-gate check` finds: pure rules over a configuration and what Ollama says of itself."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ollama_gate.catalog.card import ModelCard
+from ollama_gate.catalog.names import canonical, display
+from ollama_gate.config import Config, ModelPolicy
+from ollama_gate.policies import Policies
+from ollama_gate.window import Window
+
+GUARDED_SINCE: Final = (0, 12, 6)
+"""The first Ollama that knows `truncate` and `shift`; an older one ignores them (release notes of v0.12.6)."""
+EMBED_ERRORS_SINCE: Final = (0, 13, 3)
+"""The first Ollama whose embedding errors are those that the gate knows."""
+PAD: Final = 256
+"""llama-server rounds a slot up to a multiple of this many tokens."""
+AGENTS_GIVE_UP: Final = 300.0
+
+
+class Level(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    """The gate cannot keep a promise."""
+    WARNING = "warning"
+    """It can, but not as the operator may think; `--strict` fails on it."""
+    NOTE = "note"
+    """Worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing worth saying, with what to do about it."""
+
+    level: Level
+    about: str
+    """A model, a key or "Ollama"."""
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A loaded model, as /api/ps tells of it."""
+
+    name: str
+    context_length: int | None
+    """Its window in tokens; None from an Ollama that does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What Ollama says of itself."""
+
+    version: str
+    cards: tuple[ModelCard, ...]
+    resident: tuple[Resident, ...] = ()
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """(0, 33, 1) for "0.33.1-rc2"; (0, 0, 0) is a build of a developer, and empty what is no version."""
+    numbers = text.removeprefix("v").partition("-")[0].partition("+")[0].split(".")
+    return tuple(int(number) for number in numbers) if all(n.isascii() and n.isdigit() for n in numbers) else ()
+
+
+def examine(config: Config, seen: Seen | None) -> list[Finding]:
+    """Everything worth saying, the worst first. Without `seen`, the configuration alone is examined."""
+    findings = list(_configuration(config))
+    if seen is None:
+        findings += _declared_in_file(config)
+    else:
+        findings += _version(seen.version)
+        policies = Policies(config)
+        findings += _models(config, policies, seen)
+        findings += _shared(policies, seen)
+        findings += _windows(policies, seen)
+    order = list(Level)
+    return sorted(findings, key=lambda finding: (order.index(finding.level), finding.about))
+
+
+def _configuration(config: Config) -> Iterator[Finding]:
+    for name in ["", *config.models]:
+        policy, about = config.model_policy(name), display(name) if name else "[defaults]"
+        own = config.models.get(name, config.defaults)
+        if policy.num_ctx % PAD and "num_ctx" in own.model_fields_set:
+            rounded = -(-policy.num_ctx // PAD) * PAD
+            what = f"num_ctx {policy.num_ctx} is not a multiple of {PAD}: llama-server keeps memory for {rounded}"
+            yield Finding(Level.NOTE, about, what, f"num_ctx = {rounded} costs nothing more")
+        if policy.shift and "shift" in own.model_fields_set:
+            what = "shift = true: Ollama drops the start of the conversation when an answer reaches the window's end"
+            yield Finding(Level.WARNING, about, what, "shift = false ends the answer there instead")
+        if policy.tokenizer is not None and "tokenizer" in own.model_fields_set and not policy.tokenizer.exists():
+            yield Finding(Level.ERROR, about, f"the tokenizer {policy.tokenizer} does not exist", "correct its path")
+    if config.queue.deadline >= AGENTS_GIVE_UP:
+        what = f"agents give up after {AGENTS_GIVE_UP:g} s and send everything again, which makes the queue longer"
+        yield Finding(Level.WARNING, "queue.deadline", what, 'stay below that: deadline = "240s"')
+    if not config.server.address.loopback:
+        what = f"{config.server.listen} can be reached from other machines, and the gate asks nobody who they are"
+        yield Finding(Level.NOTE, "server.listen", what, "make sure that only those come in who may")
+
+
+def _missing(policy: ModelPolicy, *, embeds: bool = False) -> str:
+    missing = [] if policy.num_ctx_declared else ["num_ctx"]
+    if not policy.budget_declared and not embeds:  # the limit of an embedder is its window
+        missing.append("budget")
+    return " and ".join(missing)
+
+
+def _declared_in_file(config: Config) -> Iterator[Finding]:
+    for name in config.models:
+        if missing := _missing(config.model_policy(name)):
+            yield _undeclared(display(name), missing, "")
+    if missing := _missing(config.model_policy("")):
+        what = f"declares no {missing}: a model without a section of its own is guarded by the defaults"
+        yield Finding(Level.NOTE, "[defaults]", what, f"declare {missing} there or for each model")
+
+
+def _undeclared(name: str, missing: str, now: str) -> Finding:
+    fix = f'declare {missing} under [models."{name}"] or [defaults]'
+    return Finding(Level.WARNING, name, f"{missing} not declared{now}", fix)
+
+
+def _version(version: str) -> Iterator[Finding]:
+    number = version_of(version)
+    if not number or number == (0, 0, 0):
+        yield Finding(Level.NOTE, "Ollama", f"version {version!r} is no release", "expect what a current release does")
+    elif number < GUARDED_SINCE:
+        what = f"version {version} ignores truncate and shift, so it still cuts conversations that grow while answering"
+        yield Finding(Level.ERROR, "Ollama", what, "update Ollama to 0.12.6 or later; 0.30 or later is best")
+    elif number < EMBED_ERRORS_SINCE:
+        what = f"version {version} words its embedding errors differently"
+        yield Finding(Level.NOTE, "Ollama", what, "update Ollama to 0.13.3 or later; 0.30 or later is best")
+
+
+def _models(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]:
+    installed = set()
+    for card in seen.cards:
+        installed.add(card.key)
+        applied = policies.for_card(card)
+        policy, window = applied.policy, applied.window
+        if window is None:
+            continue
+        if missing := _missing(policy, embeds=card.embeds):
+            yield _undeclared(card.name, missing, f": guarded with window {window.num_ctx} and budget {window.budget}")
+        if card.trained is not None and policy.own_num_ctx is not None and policy.own_num_ctx > card.trained:
+            what = f"num_ctx {policy.own_num_ctx} is more than the {card.trained} that the model was trained for"
+            yield Finding(Level.WARNING, card.name, what, f"num_ctx = {card.trained} is what it gets anyway")
+        if isinstance(policy.budget, int) and policy.budget > window.budget:
+            what = f"the budget of {policy.budget} does not fit its window of {window.num_ctx}: {window.budget} is used"
+            yield Finding(Level.WARNING, card.name, what, f"budget = {window.budget} or less")
+    for key in config.models:
+        if key not in installed:
+            yield Finding(Level.NOTE, display(key), "is configured and not installed", f"ollama pull {display(key)}")
+
+
+def _shared(policies: Policies, seen: Seen) -> Iterator[Finding]:
+    runners: dict[str, dict[str, Window]] = {}
+    for card in seen.cards:
+        window = policies.for_card(card).window
+        if window is not None and card.runner:
+            runners.setdefault(card.runner, {})[card.name] = window
+    for windows in runners.values():
+        if len({(window.num_ctx, window.shift) for window in windows.values()}) > 1:
+            sizes = ", ".join(f"{name} {window.num_ctx}" for name, window in sorted(windows.items()))
+            what = f"share one file of weights with different windows ({sizes}): each change of name reloads it"
+            about = ", ".join(sorted(windows))
+            yield Finding(Level.WARNING, about, what, "give them the same num_ctx and shift")
+
+
+def _windows(policies: Policies, seen: Seen) -> Iterator[Finding]:
+    cards = {card.key: card for card in seen.cards}
+    for resident in seen.resident:
+        card = cards.get(canonical(resident.name))
+        window = policies.for_card(card).window if card is not None else None
+        if window is not None and resident.context_length not in {None, window.num_ctx}:
+            what = f"is loaded with a window of {resident.context_length}, and the gate gives it {window.num_ctx}"
+            fix = "something else talks to Ollama, or the configuration changed: the next request here reloads it"
+            yield Finding(Level.WARNING, resident.name, what, fix)
+
+
+def worst(findings: Sequence[Finding], *, strict: bool) -> bool:
+    """Whether there is something to put right."""
+    bad = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
+    return any(finding.level in bad for finding in findings)

@@ -1,0 +1,112 @@
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ollama_gate.cli import Unusable, main
+from ollama_gate.cli.count import bar, request_body
+from support.canned import Canned, canned
+
+ANSWER = {
+    "prompt_tokens": 3000,
+    "at_most": 3000,
+    "rung": "exact",
+    "budget": 6000,
+    "window": 8192,
+    "verdict": "admit",
+    "parts": {"messages": 2000, "tools": 900, "template": 100, "media": 0},
+}
+
+
+@pytest.fixture
+def gate() -> Iterator[Canned]:
+    with canned({"/gate/count": (200, ANSWER)}) as server:
+        yield server
+
+
+def count(gate: Canned, text: str, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["count", "--gate", gate.url, *arguments], input=text)
+
+
+def test_a_request_body_is_counted_as_it_is(gate: Canned) -> None:
+    body = '{"model": "qwen3", "messages": [{"role": "user", "content": "hi"}]}'
+    done = count(gate, body)
+    assert done.exit_code == 0
+    assert gate.asked == [("/gate/count", body.encode())]
+    assert "3,000 tokens  exact  admit" in done.stdout
+    assert "budget 6,000 of a window of 8,192 tokens" in done.stdout
+    for part in ("messages  2,000", "tools       900", "template    100"):
+        assert part in done.stdout
+    assert "media" not in done.stdout
+
+
+def test_text_is_counted_as_one_user_message(gate: Canned) -> None:
+    assert count(gate, '{"name": "a package, not a request"}', "-m", "qwen3").exit_code == 0
+    assert json.loads(gate.asked[0][1]) == {
+        "model": "qwen3",
+        "messages": [{"role": "user", "content": '{"name": "a package, not a request"}'}],
+    }
+
+
+def test_programs_get_the_gates_own_answer(gate: Canned) -> None:
+    assert json.loads(count(gate, "text", "-m", "x", "--json").stdout) == ANSWER
+
+
+def test_a_prompt_that_would_be_refused_is_an_exit_code(gate: Canned) -> None:
+    gate.answers["/gate/count"] = (200, {**ANSWER, "prompt_tokens": 9000, "verdict": "refuse"})
+    done = count(gate, "text", "-m", "x")
+    assert done.exit_code == 1
+    assert "9,000 tokens  exact  refuse" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [
+        ((404, {"error": "model 'x' not found"}), 2, "answers 404: model 'x' not found"),
+        ((400, {"error": {"message": "bad body", "type": "t"}}), 2, "answers 400: bad body"),
+        ((200, []), 3, "not as ollama-gate does"),
+        ((200, b"<html>"), 3, "is not JSON"),
+        ((200, {}), 0, ""),
+    ],
+)
+def test_what_cannot_be_counted_is_told(gate: Canned, answer: tuple[int, Any], code: int, message: str) -> None:
+    gate.answers["/gate/count"] = answer
+    done = count(gate, "text", "-m", "x")
+    assert done.exit_code == code
+    assert message in done.stderr
+
+
+def test_text_without_a_model_is_a_question(gate: Canned) -> None:
+    done = count(gate, "text")
+    assert done.exit_code == 2
+    assert "--model" in done.stderr
+    assert gate.asked == []
+
+
+def test_the_model_of_the_command_line_wins() -> None:
+    body = request_body(b'{"model": "a", "prompt": "p"}', "b")
+    assert json.loads(body) == {"model": "b", "prompt": "p"}
+
+
+def test_bytes_that_are_no_utf8_are_counted_as_repaired_text() -> None:
+    assert json.loads(request_body(b"\xff\xfe", "m"))["messages"][0]["content"] == "\ufffd\ufffd"
+    with pytest.raises(Unusable):
+        request_body(b"[" * 100_000, None)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["messages", "tools", "template", "media"]), st.integers(0, 10**6)),
+    st.integers(0, 10**6),
+    st.integers(1, 10**6),
+)
+def test_the_bar_is_as_long_as_the_window_and_no_longer(parts: dict[str, int], tokens: int, window: int) -> None:
+    tokens = sum(parts.values()) or tokens
+    line = bar(parts, tokens, max(1, window * 8 // 10), window)
+    assert len(line) <= 60
+    assert len(line) == 60 or tokens > window
+    if tokens >= window:
+        assert line.plain.startswith("█" * (60 * window // tokens))

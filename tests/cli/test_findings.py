@@ -1,0 +1,148 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.catalog.names import canonical
+from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, version_of, worst
+from ollama_gate.config import Config, ModelKeys
+
+DECLARED = ModelKeys(num_ctx=8192, budget=6000)
+
+
+def card(name: str, *, trained: int | None = 32768, blob: str = "", embeds: bool = False) -> ModelCard:
+    return ModelCard(
+        key=canonical(name),
+        name=name,
+        digest=f"digest of {name}",
+        mode=Mode.JINJA,
+        trained=trained,
+        blob=blob,
+        capabilities=frozenset({"embedding" if embeds else "completion"}),
+    )
+
+
+def config(defaults: ModelKeys = DECLARED, **models: ModelKeys) -> Config:
+    named = {canonical(name.replace("__", ":")): keys for name, keys in models.items()}
+    return Config(defaults=defaults, models=named)
+
+
+def seen(*cards: ModelCard, version: str = "0.33.1", resident: tuple[Resident, ...] = ()) -> Seen:
+    return Seen(version, cards, resident)
+
+
+def said(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.about) for finding in findings]
+
+
+def test_a_declared_configuration_that_ollama_agrees_with_has_no_findings() -> None:
+    resident = (Resident("a:latest", 8192), Resident("unlisted:latest", 1), Resident("b:latest", None))
+    assert examine(config(), seen(card("a:latest"), card("b:latest"), resident=resident)) == []
+    assert examine(config(), None) == []
+
+
+def test_each_model_without_declared_window_or_budget_is_named() -> None:
+    some = config(ModelKeys(), a=DECLARED, b=ModelKeys(num_ctx=4096))
+    findings = examine(some, seen(card("a:latest"), card("b:latest"), card("c:7b")))
+    assert said(findings) == [("warning", "b:latest"), ("warning", "c:7b")]
+    assert findings[0].what == "budget not declared: guarded with window 4096 and budget 3276"
+    assert findings[1].what == "num_ctx and budget not declared: guarded with window 8192 and budget 6553"
+    assert findings[1].fix == 'declare num_ctx and budget under [models."c:7b"] or [defaults]'
+    assert not worst(findings, strict=False)
+    assert worst(findings, strict=True)
+
+
+def test_an_embedding_model_needs_no_budget() -> None:
+    embedder = card("e:latest", embeds=True)
+    assert examine(config(ModelKeys(num_ctx=2048)), seen(embedder)) == []
+    assert said(examine(config(ModelKeys()), seen(embedder))) == [("warning", "e:latest")]
+
+
+def test_a_cloud_model_is_not_the_gates_to_declare() -> None:
+    assert examine(config(ModelKeys()), seen(replace(card("cloudy:latest"), mode=Mode.REMOTE))) == []
+
+
+def test_without_ollama_the_models_of_the_file_are_named() -> None:
+    findings = examine(config(ModelKeys(), a=ModelKeys(num_ctx=512), b=DECLARED), None)
+    assert said(findings) == [("warning", "a:latest"), ("note", "[defaults]")]
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        ("0.12.5", ["error"]),
+        ("0.9.7-rc0", ["error"]),
+        ("0.12.6", ["note"]),
+        ("0.13.3", []),
+        ("v0.33.1-rc2", []),
+        ("1.0", []),
+        ("0.0.0", ["note"]),
+        ("main", ["note"]),
+        ("", ["note"]),
+        ("0.³3", ["note"]),
+    ],
+)
+def test_an_ollama_that_ignores_what_the_gate_asks_is_an_error(version: str, level: list[str]) -> None:
+    findings = examine(config(), seen(version=version))
+    assert [finding.level for finding in findings] == level
+    assert worst(findings, strict=False) == (level == ["error"])
+
+
+def test_a_model_loaded_with_another_window_is_told() -> None:
+    resident = (Resident("a:latest", 4096),)
+    findings = examine(config(), seen(card("a:latest"), resident=resident))
+    assert said(findings) == [("warning", "a:latest")]
+    assert "window of 4096, and the gate gives it 8192" in findings[0].what
+
+
+def test_a_window_beyond_the_trained_length_is_told_with_what_is_given_instead() -> None:
+    findings = examine(config(a=ModelKeys(num_ctx=8192, budget=8000)), seen(card("a:latest", trained=2048)))
+    assert said(findings) == [("warning", "a:latest"), ("warning", "a:latest")]
+    assert "8192 is more than the 2048" in findings[0].what
+    assert "2047 is used" in findings[1].what
+
+
+def test_names_that_share_a_file_and_differ_in_window_are_told() -> None:
+    cards = (card("a:latest", blob="/b/1"), card("b:latest", blob="/b/1"), card("c:latest", blob="/b/2"))
+    assert examine(config(), seen(*cards)) == []
+    findings = examine(config(b=ModelKeys(num_ctx=4096, budget=4000)), seen(*cards))
+    assert said(findings) == [("warning", "a:latest, b:latest")]
+    assert "(a:latest 8192, b:latest 4096)" in findings[0].what
+
+
+def test_a_model_that_is_not_installed_is_worth_a_note() -> None:
+    assert said(examine(config(gone=DECLARED), seen())) == [("note", "gone:latest")]
+
+
+def test_a_window_that_llama_server_would_round_up_is_told() -> None:
+    findings = examine(config(a=ModelKeys(num_ctx=8000, budget=6000)), None)
+    assert said(findings) == [("note", "a:latest")]
+    assert findings[0].fix == "num_ctx = 8192 costs nothing more"
+
+
+def test_what_weakens_a_promise_is_told(tmp_path: Path) -> None:
+    weak = Config.model_validate(
+        {
+            "server": {"listen": ":11435"},
+            "queue": {"deadline": "5m"},
+            "defaults": {"num_ctx": 8192, "budget": 6000, "shift": True, "tokenizer": str(tmp_path / "none.json")},
+        }
+    )
+    assert said(examine(weak, None)) == [
+        ("error", "[defaults]"),
+        ("warning", "[defaults]"),
+        ("warning", "queue.deadline"),
+        ("note", "server.listen"),
+    ]
+
+
+def test_the_worst_comes_first() -> None:
+    findings = examine(config(ModelKeys(num_ctx=8000)), seen(card("a:latest"), version="0.1.0"))
+    assert [finding.level for finding in findings] == sorted([f.level for f in findings], key=list(Level).index)
+    assert len(findings) == 3
+
+
+def test_versions_are_read_as_numbers() -> None:
+    assert version_of("0.33.1") > version_of("0.9.7-rc0+build") == (0, 9, 7)
+    assert version_of("") == version_of("0.x") == ()
