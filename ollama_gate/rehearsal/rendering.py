@@ -1,0 +1,251 @@
+"""Writing prompts: each style is a template text for `/api/show` and, where Ollama would run it, its twin in Python.
+
+A jinja style is run from its text. A Go style's text is never run here: `text` and `write` were written side by side,
+so that an interpreter of Go templates can be checked against something that is not one.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ollama_gate.rehearsal import gojson
+from ollama_gate.rehearsal.errors import StatusError, llama_server
+from ollama_gate.rehearsal.tools import for_jinja
+
+Message = Mapping[str, Any]
+Think = bool | str | None
+"""What was asked of a thinking model: nothing, on, off, or a level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What there is to render."""
+
+    messages: Sequence[Message]
+    """role, content, and where given thinking, tool_calls, tool_name, tool_call_id, images (already normalised)."""
+    tools: Sequence[Any] = ()
+    think: Think = None
+    bos: str = ""
+    eos: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """One way of writing a prompt."""
+
+    text: str
+    """What `/api/show` gives as template."""
+    write: Callable[[Conversation], str]
+
+
+_CHATML_JINJA = """\
+{%- if tools %}
+    {{- '<|im_start|>system\\nFunctions you may call, one a line:\\n' }}
+    {%- for tool in tools %}{{- tool | tojson + '\\n' }}{%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '\\n<tool_call>{"name": "' + call.function.name + '", "arguments": ' }}
+        {{- call.function.arguments | tojson + '}</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
+{%- endif %}
+"""
+
+_ALTERNATING_JINJA = (
+    """\
+{%- for message in messages if message.role != 'system' %}
+    {%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
+    {%- endif %}
+{%- endfor %}
+"""
+    + _CHATML_JINJA
+)
+
+_CHATML_GO = """\
+{{- range .Messages }}<|im_start|>{{ .Role }}
+{{ .Content }}<|im_end|>
+{{ end }}<|im_start|>assistant
+"""
+
+_TOOLS_GO = """\
+{{- if .Tools }}<|im_start|>system
+Functions you may call, one a line:
+{{ range .Tools }}{{ json . }}
+{{ end }}<|im_end|>
+{{ end }}
+{{- range .Messages }}<|im_start|>{{ .Role }}
+{{ .Content }}
+{{- range .ToolCalls }}
+<tool_call>{"name": "{{ .Function.Name }}", "arguments": {{ .Function.Arguments }}}</tool_call>
+{{- end }}<|im_end|>
+{{ end }}<|im_start|>assistant
+"""
+
+_THINKING_GO = """\
+{{- range .Messages }}<|im_start|>{{ .Role }}
+{{ .Content }}<|im_end|>
+{{ end }}<|im_start|>assistant
+{{ if and .IsThinkSet (not .Think) }}<think>
+
+</think>
+
+{{ end }}"""
+
+
+def _chatml(talk: Conversation) -> str:
+    """The chatml that llama-server falls back to, and what the plain Go template writes."""
+    said = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in talk.messages)
+    return said + "<|im_start|>assistant\n"
+
+
+def _go_chatml(talk: Conversation) -> str:
+    return _chatml(Conversation(collate(talk.messages)))
+
+
+def _go_thinking(talk: Conversation) -> str:
+    return _go_chatml(talk) + ("<think>\n\n</think>\n\n" if talk.think is False else "")
+
+
+def _go_tools(talk: Conversation) -> str:
+    out = ""
+    if talk.tools:
+        lines = "".join(f"{gojson.write(tool).decode()}\n" for tool in talk.tools)
+        out = f"<|im_start|>system\nFunctions you may call, one a line:\n{lines}<|im_end|>\n"
+    for message in collate(talk.messages):
+        out += f"<|im_start|>{message['role']}\n{message['content']}"
+        for call in message.get("tool_calls") or ():
+            arguments = gojson.write(call["function"].get("arguments") or {}).decode()
+            out += (
+                f'\n<tool_call>{{"name": "{call["function"].get("name", "")}", "arguments": {arguments}}}</tool_call>'
+            )
+        out += "<|im_end|>\n"
+    return out + "<|im_start|>assistant\n"
+
+
+def _renderer(talk: Conversation) -> str:
+    """A built-in renderer: nothing outside can know that it numbers its turns."""
+    turns = [
+        f"<|im_start|>{m['role']} {at}\n{m['content'].strip()}<|im_end|>\n" for at, m in enumerate(talk.messages, 1)
+    ]
+    return "".join(turns) + "<|im_start|>assistant\n"
+
+
+def _bare(talk: Conversation) -> str:
+    return talk.messages[-1]["content"] if talk.messages else ""
+
+
+def collate(messages: Sequence[Message]) -> list[Message]:
+    """Neighbours of one role, except tool, become one message (`template/template.go:collate`, v0.33)."""
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if out and message["role"] == out[-1]["role"] != "tool":
+            out[-1]["content"] += "\n\n" + message["content"]
+        else:
+            out.append(dict(message))
+    return list(out)
+
+
+def _raise(message: str) -> str:
+    raise TemplateError(message)
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+_JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+_JINJA.filters["tojson"] = _tojson
+_JINJA.globals["raise_exception"] = _raise
+
+
+def run_jinja(text: str, talk: Conversation) -> str:
+    """A chat template as llama-server runs it (`/apply-template`, llama.cpp b10488).
+
+    Raises:
+        StatusError: 400 with llama-server's JSON for what the template itself refuses.
+    """
+    switches = {} if talk.think is None else {"enable_thinking": bool(talk.think)}
+    if isinstance(talk.think, str):
+        switches["reasoning_effort"] = talk.think  # type: ignore[assignment]
+    try:
+        out = _JINJA.from_string(text).render(
+            messages=[_for_jinja(message) for message in talk.messages],
+            tools=[for_jinja(tool) for tool in talk.tools] or None,
+            add_generation_prompt=True,
+            bos_token=talk.bos,
+            eos_token=talk.eos,
+            **switches,
+        )
+    except TemplateError as refused:
+        message = (
+            "Unable to generate parser for this template. Automatic parser generation failed: \n------------\n"
+            f"Error: Jinja Exception: {refused}"
+        )
+        raise llama_server(400, message, "invalid_request_error") from None
+    return out.removeprefix(talk.bos) if talk.bos else out
+
+
+def _for_jinja(message: Message) -> dict[str, Any]:
+    """A message as Ollama sends it to llama-server: past thinking is left out (`llamaServerChatMessage`)."""
+    out = {"role": message["role"], "content": message["content"]}
+    if message.get("tool_calls"):
+        out["tool_calls"] = [
+            {
+                "id": call.get("id", ""),
+                "type": "function",
+                "function": {
+                    "name": call["function"].get("name", ""),
+                    "arguments": call["function"].get("arguments") or {},
+                },
+            }
+            for call in message["tool_calls"]
+        ]
+    if message.get("tool_call_id"):
+        out["tool_call_id"] = message["tool_call_id"]
+    if message.get("tool_name"):
+        out["name"] = message["tool_name"]
+    return out
+
+
+def _jinja(text: str) -> Style:
+    return Style(text, lambda talk: run_jinja(text, talk))
+
+
+PROMPT_ONLY = "{{ .Prompt }}"
+FALLBACK = Style(PROMPT_ONLY, _chatml)
+"""What llama-server writes when it was started without jinja."""
+STYLES: Mapping[str, Style] = {
+    "chatml": _jinja(_CHATML_JINJA),
+    "alternating": _jinja(_ALTERNATING_JINJA),
+    "go-chatml": Style(_CHATML_GO, _go_chatml),
+    "go-tools": Style(_TOOLS_GO, _go_tools),
+    "go-thinking": Style(_THINKING_GO, _go_thinking),
+    "renderer": Style(PROMPT_ONLY, _renderer),
+    "none": Style(PROMPT_ONLY, _bare),
+}
+
+
+def override(template: str, prompt: str, system: str) -> str:
+    """`template` of a generate request: the rehearsal knows `{{ .Prompt }}` and `{{ .System }}` and nothing else."""
+    out = template.replace(PROMPT_ONLY, prompt).replace("{{ .System }}", system)
+    if "{{" in out.replace(prompt, "").replace(system, ""):
+        raise StatusError(400, "template: the rehearsal only knows {{ .Prompt }} and {{ .System }} here")
+    return out
+
+
+def fill_in_the_middle(prompt: str, suffix: str) -> str:
+    """A generate request with `suffix`."""
+    return f"<|fim_prefix|>{prompt}<|fim_suffix|>{suffix}<|fim_middle|>"

@@ -1,0 +1,116 @@
+"""The deterministic "model": what it says depends on what it really received, so that a cut prompt shows.
+
+It obeys a few phrases in the last user message:
+
+* `call tool NAME`, optionally `with {"json": "arguments"}`: a tool call;
+* `say exactly: TEXT`: that text;
+* `write N tokens`: an answer of that length.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ollama_gate.rehearsal.vocabulary import Encoder
+
+_CALL = re.compile(r"call tool ([\w.-]+)(?: with (\{.*\}))?", re.DOTALL)
+_SAY = re.compile(r"say exactly: ?(.+)", re.DOTALL)
+_WRITE = re.compile(r"write (\d+) tokens")
+_CONTROL = re.compile(r"<\|[^|<>]*\|>")
+_SAME = 31
+"""So many equal tokens at the end of a prompt, and the model goes on with the same for ever, as small ones do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What reached the model."""
+
+    prompt: Sequence[int]
+    """Token ids after all cutting."""
+    last_user: str = ""
+    """The last message, when a user wrote it."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    thinking: bool = False
+    format: Any = None
+    """None, "json" or a JSON schema."""
+    tokens: int | None = None
+    """Answer with exactly so many tokens (option `rehearsal_tokens`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer before it is spoken."""
+
+    thinking: str = ""
+    text: str = ""
+    calls: Sequence[Mapping[str, Any]] = ()
+    """name and arguments of each tool call."""
+    endless: int | None = None
+    """A token that is repeated for ever instead of any text."""
+    length: int | None = None
+    """Stop after so many tokens of filler, instead of any text."""
+
+
+def compose(heard: Heard, vocabulary: Encoder) -> Said:
+    """Decide what to say."""
+    thinking = f"The prompt has {len(heard.prompt)} tokens." if heard.thinking else ""
+    tail = heard.prompt[-_SAME:]
+    if len(tail) == _SAME and len(set(tail)) == 1:
+        return Said(endless=tail[0])
+    if heard.tokens is not None:
+        return Said(length=heard.tokens)
+    if heard.format:
+        return Said(thinking, json.dumps(_instance(heard.format)))
+    if heard.tools and (asked := _CALL.search(heard.last_user)):
+        return Said(thinking, calls=[{"name": asked[1], "arguments": _arguments(asked[1], asked[2], heard.tools)}])
+    if asked := _SAY.search(heard.last_user):
+        return Said(thinking, asked[1])
+    if asked := _WRITE.search(heard.last_user):
+        return Said(thinking, length=int(asked[1]))
+    words = _CONTROL.sub(" ", vocabulary.decode(heard.prompt)).split()
+    return Said(
+        thinking,
+        f"This is a rehearsal, not a model. {len(heard.prompt)} tokens reached it. "
+        f"They begin with «{' '.join(words[:8])[:120]}» and end with «{' '.join(words[-8:])[-120:]}».",
+    )
+
+
+def filler(vocabulary: Encoder) -> Iterator[int]:
+    """Token ids of text without end."""
+    line = 0
+    while True:
+        line += 1
+        yield from vocabulary.encode(f" Line {line} of a rehearsal, which goes on until it is told to stop.")
+
+
+def _arguments(name: str, given: str | None, tools: Sequence[Mapping[str, Any]]) -> Any:
+    if given is not None:
+        try:
+            return json.loads(given)
+        except ValueError:
+            return {"text": given}
+    for tool in tools:
+        function = tool.get("function", {})
+        if function.get("name") == name:
+            return _instance(function.get("parameters") or {})
+    return {}
+
+
+def _instance(schema: Any) -> Any:
+    """A small value that a JSON schema accepts; `"json"` gives an object."""
+    if not isinstance(schema, Mapping):
+        return {"rehearsal": True}
+    if schema.get("enum"):
+        return schema["enum"][0]
+    if schema.get("anyOf"):
+        return _instance(schema["anyOf"][0])
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, list) and kind else kind
+    if kind == "object" or "properties" in schema:
+        properties = schema.get("properties") or {}
+        return {key: _instance(properties.get(key, {})) for key in schema.get("required") or properties}
+    if kind == "array":
+        return [_instance(schema.get("items") or {})]
+    return {"integer": 1, "number": 0.5, "boolean": True, "null": None}.get(str(kind), "rehearsal")

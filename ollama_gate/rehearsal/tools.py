@@ -1,0 +1,72 @@
+"""Tools and tool calls as Ollama's structs keep them: unknown schema keys dropped, fields in struct order.
+
+`api/types.go:Tool, ToolFunction, ToolFunctionParameters, ToolProperty` (v0.33).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ollama_gate.rehearsal.gojson import in_key_order
+
+Json = dict[str, Any]
+
+
+def tool(value: Any) -> Json:
+    """One tool definition as a template sees it."""
+    given = _object(value)
+    function = _object(given.get("function"))
+    out: Json = {"type": given.get("type", "")}
+    if given.get("items") is not None:
+        out["items"] = in_key_order(given["items"])
+    out["function"] = {"name": function.get("name", "")}
+    if function.get("description"):
+        out["function"]["description"] = function["description"]
+    out["function"]["parameters"] = _parameters(_object(function.get("parameters")))
+    return out
+
+
+def for_jinja(value: Json) -> Json:
+    """A tool as llama-server hands it to a jinja template: it always has a description."""
+    function = value["function"]
+    return value | {"function": {"name": function["name"], "description": "", **function}}
+
+
+def call(value: Mapping[str, Any], at: int, identity: str) -> Json:
+    """One tool call as an answer carries it."""
+    return {"id": identity, "function": {"index": at, "name": value["name"], "arguments": value["arguments"]}}
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _parameters(given: Json) -> Json:
+    out: Json = {"type": given.get("type", "")}
+    for free in ("$defs", "items"):
+        if given.get(free) is not None:
+            out[free] = in_key_order(given[free])
+    if given.get("required"):
+        out["required"] = given["required"]
+    properties = given.get("properties")
+    out["properties"] = None if properties is None else {k: _property(_object(v)) for k, v in properties.items()}
+    return out
+
+
+def _property(given: Json) -> Json:
+    out: Json = {}
+    if given.get("anyOf"):
+        out["anyOf"] = [_property(_object(one)) for one in given["anyOf"]]
+    kind = given.get("type")
+    if kind:
+        out["type"] = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
+    if given.get("items") is not None:
+        out["items"] = in_key_order(given["items"])
+    if given.get("description"):
+        out["description"] = given["description"]
+    if given.get("enum"):
+        out["enum"] = in_key_order(given["enum"])
+    if given.get("properties") is not None:
+        out["properties"] = {key: _property(_object(one)) for key, one in given["properties"].items()}
+    if given.get("required"):
+        out["required"] = given["required"]
+    return out
