@@ -124,10 +124,10 @@ def _print(findings: list[Finding], file: Path | None, url: str, seen: Seen | No
     if not findings:
         console.print(Text("nothing to put right", style="green"))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("", "about", "finding", "what to do"):
-        table.add_column(heading, overflow="fold")
+    table = Table.grid(padding=(0, 2, 0, 0))
     for finding in findings:
-        level = Text(finding.level, style=_STYLES[finding.level])
-        table.add_row(level, Text(finding.about), Text(finding.what), Text(finding.fix))
+        told = Text.assemble((finding.about, "bold"), f"  {finding.what}")
+        table.add_row(Text(finding.level, style=_STYLES[finding.level]), told)
+        table.add_row("", Text(f"→ {finding.fix}", style="dim"))
+    console.print()
     console.print(table)

@@ -44,7 +44,7 @@ def command(
     status, answer = ask(f"{gate.rstrip('/')}/gate/count", body, within=120.0)
     if not isinstance(answer, dict):
         raise NoAnswer(f"{gate} answers, but not as ollama-gate does")
-    if status != 200 and "prompt_tokens" not in answer:
+    if status != 200:
         raise Unusable(f"{gate} answers {status}: {_message(answer)}")
     if as_json:
         click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
@@ -73,15 +73,19 @@ def request_body(data: bytes, model: str | None) -> bytes:
 
 def picture(answer: Mapping[str, Any]) -> list[Text | Table]:
     """The count in words, a bar of the window, and the parts."""
-    tokens, budget, window = (_number(answer, name) for name in ("prompt_tokens", "budget", "window"))
+    tokens, at_most, budget, window = (_number(answer, name) for name in ("tokens", "at_most", "budget", "window"))
     parts = answer.get("parts")
     parts = parts if isinstance(parts, Mapping) else {}
     refused = answer.get("verdict") == "refuse"
     head = Text(f"{tokens:,} tokens", style="bold red" if refused else "bold")
-    head.append(f"  {answer.get('rung', '')}", style="default")
+    head.append(f"  {answer.get('rung', '')}{f', at most {at_most:,}' if at_most > tokens else ''}", style="default")
     if "verdict" in answer:
         head.append(f"  {answer['verdict']}", style="red" if refused else "green")
     lines: list[Text | Table] = [head]
+    if why := answer.get("why"):
+        lines.append(Text(f"not exact because {why}", style="dim"))
+    if limit := _number(answer, "limit"):
+        lines += _inputs(answer, limit)
     if window:
         lines += [bar(parts, tokens, budget, window), Text(f"budget {budget:,} of a window of {window:,} tokens")]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -93,6 +97,17 @@ def picture(answer: Mapping[str, Any]) -> list[Text | Table]:
     if table.row_count:
         lines.append(table)
     return lines
+
+
+def _inputs(answer: Mapping[str, Any], limit: int) -> list[Text | Table]:
+    """For an embedder: each input against its limit, those that are too long by name."""
+    inputs = answer.get("inputs")
+    sizes = inputs if isinstance(inputs, list) else []
+    over = [(index, size) for index, size in enumerate(sizes) if isinstance(size, int) and size > limit]
+    return [
+        Text(f"{len(sizes)} inputs, each of at most {limit:,} tokens"),
+        *(Text(f"input[{index}] has {size:,} tokens", style="red") for index, size in over),
+    ]
 
 
 def bar(parts: Mapping[str, Any], tokens: int, budget: int, window: int) -> Text:

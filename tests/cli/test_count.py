@@ -12,7 +12,7 @@ from ollama_gate.cli.count import bar, request_body
 from support.canned import Canned, canned
 
 ANSWER = {
-    "prompt_tokens": 3000,
+    "tokens": 3000,
     "at_most": 3000,
     "rung": "exact",
     "budget": 6000,
@@ -57,10 +57,28 @@ def test_programs_get_the_gates_own_answer(gate: Canned) -> None:
 
 
 def test_a_prompt_that_would_be_refused_is_an_exit_code(gate: Canned) -> None:
-    gate.answers["/gate/count"] = (200, {**ANSWER, "prompt_tokens": 9000, "verdict": "refuse"})
+    gate.answers["/gate/count"] = (200, {**ANSWER, "tokens": 9000, "verdict": "refuse"})
     done = count(gate, "text", "-m", "x")
     assert done.exit_code == 1
     assert "9,000 tokens  exact  refuse" in done.stdout
+
+
+def test_a_count_that_is_not_exact_says_so(gate: Canned) -> None:
+    gate.answers["/gate/count"] = (
+        200,
+        {**ANSWER, "rung": "bound", "at_most": 4000, "why": "the vocabulary is unknown"},
+    )
+    done = count(gate, "text", "-m", "x")
+    assert "3,000 tokens  bound, at most 4,000  admit" in done.stdout
+    assert "not exact because the vocabulary is unknown" in done.stdout
+
+
+def test_an_input_that_is_too_long_for_an_embedder_is_named(gate: Canned) -> None:
+    answer = {"tokens": 310, "inputs": [10, 300, "x"], "limit": 256, "verdict": "refuse"}
+    gate.answers["/gate/count"] = (200, answer)
+    done = count(gate, '{"model": "m", "input": ["a", "b"]}')
+    assert done.exit_code == 1
+    assert "3 inputs, each of at most 256 tokens\ninput[1] has 300 tokens\n" in done.stdout
 
 
 @pytest.mark.parametrize(
