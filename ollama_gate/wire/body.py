@@ -1,0 +1,162 @@
+"""Request bodies: bytes to one JSON object, as Ollama's decoder would read them, in bounded time and memory.
+
+What Go accepts is accepted (trailing bytes, broken UTF-8, lone surrogates), what it refuses is refused, and what two
+decoders could read in two ways is refused too. The way out is `encode_json`: Ollama gets those bytes, never the
+client's.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ollama_gate.errors import Refusal, Refused
+from ollama_gate.wire.encoding import decode_content
+from ollama_gate.wire.folding import ambiguous, first_duplicate, fold
+from ollama_gate.wire.repair import TooBroken, repair
+
+MISSING_BODY = "missing request body"
+"""Ollama's own words for an empty body (`server/routes.go`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """How much a body may ask of the gate before anything is known about it."""
+
+    decoded_bytes: int = 64 * 1024 * 1024
+    """Bytes after decompression."""
+    values: int = 1_000_000
+    """Strings, and values of any kind, in the whole body. Each costs up to a hundred bytes of memory."""
+
+
+DEFAULT_LIMITS = BodyLimits()
+
+
+def decode_body(
+    raw: bytes, content_encoding: str | None, known: frozenset[str], limits: BodyLimits = DEFAULT_LIMITS
+) -> dict[str, Any]:
+    """Read the body of an inference request: decompress, decode, fold its keys.
+
+    Args:
+        raw: the body as it came.
+        content_encoding: the header's value, None when there is none.
+        known: the top-level field names of the route.
+        limits: see `BodyLimits`.
+
+    Raises:
+        Refused: see `decode_content`, `decode_json` and `folding.fold`.
+    """
+    return fold(decode_json(decode_content(raw, content_encoding, limits.decoded_bytes), limits), known)
+
+
+def decode_json(raw: bytes, limits: BodyLimits = DEFAULT_LIMITS) -> dict[str, Any]:
+    """Decode a body that must be one JSON object.
+
+    As in Go, only the first value counts and what follows it is ignored; each byte that is not UTF-8 and each half of
+    a surrogate pair becomes U+FFFD. Integers of up to 64 bits stay exact, larger ones become floats.
+
+    Raises:
+        Refused: 400 `invalid_json` for what is not JSON, not an object, too deep, too rich in values or holds a number
+            beyond a double; 400 `ambiguous_keys` where an object has a key twice.
+    """
+    if not raw.strip(b" \t\r\n"):
+        raise _invalid(MISSING_BODY)
+    if len(raw) > 2 * limits.values:  # a value takes two bytes at least: itself and what stands between it and the next
+        _check_values(raw, limits.values)
+    document, value = _parsed(raw)
+    if not isinstance(value, dict):
+        raise _invalid(f"The request body must be a JSON object, not {_kind(value)}.")
+    if _may_have_duplicates(document, value):
+        duplicate = first_duplicate(document)
+        if duplicate is not None:
+            raise ambiguous(duplicate, duplicate, f"the key {duplicate!r} twice")
+    return value
+
+
+def encode_json(value: Any) -> bytes:
+    """Encode what the gate sends.
+
+    Raises:
+        Refused: 400 `invalid_json` for what came from a client inside a string and cannot be sent: nesting beyond 250
+            levels, integers beyond 64 bits, halves of surrogate pairs.
+    """
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        if "not JSON serializable" in str(error):
+            raise
+        raise _invalid(f"A value in the request cannot be sent on: {error}.") from error
+
+
+def _check_values(text: bytes, most: int) -> None:
+    """Refuse a text with so many values that parsing it would take far more memory than the text."""
+    if text.count(b",") + text.count(b"[") + text.count(b"{") < most and text.count(b'"') < most:
+        return
+    # The same again without what is inside strings. In JSON a backslash stands inside strings only, so a run of them
+    # begins with an escape: taking pairs away from the left, then escaped quotes, leaves each quote a delimiter.
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') // 2 <= most:
+        structure = b"".join(plain.split(b'"')[::2])
+        if structure.count(b",") + structure.count(b"[") + structure.count(b"{") <= most:
+            return
+    raise _invalid(f"The request body has more than {most} values.")
+
+
+def _may_have_duplicates(document: bytes, value: dict[str, Any]) -> bool:
+    """Whether an object in the text may have a key twice, of which the decoded value has only the last.
+
+    Every key has one colon, and the others stand inside strings. Dropping a key drops its colon, and perhaps others in
+    its value, so the text has more of them than the value written out again. Only colons that the text spells in hex
+    could make up for that.
+    """
+    try:
+        written = orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise _invalid("The request body is nested too deeply (more than about 250 levels).") from error
+    if document.count(b":") != written.count(b":"):
+        return True
+    return b"\\" in document and (b"\\u003a" in document or b"\\u003A" in document)
+
+
+def _parsed(raw: bytes) -> tuple[bytes, Any]:
+    """The first JSON value, and the text that it was read from: `raw` itself unless it had to be mended or cut."""
+    try:
+        return raw, orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        failure: json.JSONDecodeError = error
+    try:
+        document = repair(raw)
+    except TooBroken as error:
+        raise _invalid(f"The request body is not valid JSON: {error}.") from error
+    if document is not raw:
+        try:
+            return document, orjson.loads(document)
+        except orjson.JSONDecodeError as error:
+            failure = error
+    # Where the text before the failure is a whole object, what follows it is what Go never looks at.
+    document = document.decode()[: failure.pos].encode()
+    try:
+        return document, orjson.loads(document)
+    except orjson.JSONDecodeError:
+        raise _invalid(
+            f"The request body is not valid JSON: {failure.msg} (line {failure.lineno}, column {failure.colno})."
+        ) from failure
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case str():
+            return "a string"
+        case list():
+            return "an array"
+        case _:
+            return "a number"
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(Refusal(status=400, code="invalid_json", message=message))
