@@ -1,0 +1,206 @@
+"""POST /v1/messages: the request, made one for /api/chat (`anthropic/anthropic.go:FromMessagesRequest`, Ollama v0.33).
+
+Where the gate does more than Ollama: `tool_choice` `none` is honoured, server-side tools follow the operator's policy,
+and requests for a count are read too.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ollama_gate.dialects.anthropic_content import REQUEST, native_messages, system_messages
+from ollama_gate.dialects.go_fields import (
+    bad_request,
+    element,
+    flag,
+    integer,
+    items,
+    kind,
+    number,
+    record,
+    text,
+    texts,
+)
+from ollama_gate.dialects.translation import (
+    NOTE_SERVER_TOOLS_LEFT_OUT,
+    NOTE_SERVER_TOOLS_PASSED,
+    NOTE_TOOL_CHOICE_IGNORED,
+    NOTE_TOOL_CHOICE_NONE,
+    ServerTools,
+    inference_request,
+    quoted,
+    server_tool_refused,
+)
+from ollama_gate.requests import InferenceRequest, Json, Kind
+
+FIELDS: Final = frozenset(
+    {
+        "model",
+        "max_tokens",
+        "messages",
+        "system",
+        "stream",
+        "temperature",
+        "top_p",
+        "top_k",
+        "stop_sequences",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "metadata",
+        "output_config",
+    }
+)
+_TOOL: Final = REQUEST.within("tools", "Tool")
+_MESSAGE_TYPE: Final = 'struct { Role string "json:\\"role\\""; Content json.RawMessage "json:\\"content\\"" }'
+_SERVER_TOOLS: Final = ("web_search", "web_fetch", "code_execution", "tool_search_tool", "mcp_toolset")
+"""Beginnings of the types of tools that a server runs; a date follows. Of these Ollama runs web_search."""
+_WEB_SEARCH: Final[Json] = {
+    "type": "function",
+    "function": {
+        "name": "web_search",
+        "description": (
+            "Search the web for current information. Use this to find up-to-date information about any topic."
+        ),
+        "parameters": {
+            "type": "object",
+            "required": ["query"],
+            "properties": {"query": {"type": "string", "description": "The search query to look up on the web"}},
+        },
+    },
+}
+"""What the model sees of a web search that Ollama runs (`convertTool`)."""
+
+
+def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "drop") -> InferenceRequest:
+    """Read a messages request.
+
+    Args:
+        body: the decoded body, odd-cased keys folded to `FIELDS`.
+        headers: names in lower case.
+        server_tools: what to do with `web_search` and the like.
+
+    Raises:
+        Refused: 400 with Ollama's own text, or in plain words for server-side tools where they are refused.
+    """
+    model = text(body, "model", REQUEST)
+    asked = integer(body, "max_tokens", REQUEST)
+    if model and (asked is None or asked <= 0):
+        raise bad_request("max_tokens is required and must be positive")
+    return _translated(body, headers, server_tools, asked)
+
+
+def parse_count(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "drop") -> InferenceRequest:
+    """Read a request for a count: the same body, and `max_tokens` is not asked for.
+
+    Raises:
+        Refused: as `parse`.
+    """
+    return _translated(body, headers, server_tools, None)
+
+
+def _translated(
+    body: Json, headers: Mapping[str, str], server_tools: ServerTools, asked: int | None
+) -> InferenceRequest:
+    if not text(body, "model", REQUEST):
+        raise bad_request("model is required")
+    raw = items(body, "messages", REQUEST, "anthropic.MessageParam")
+    if not raw:
+        raise bad_request("messages is required")
+    notes: list[str] = []
+    messages = system_messages(body.get("system"))
+    for index, each in enumerate(raw):
+        messages.extend(native_messages(element(each, REQUEST, "messages", _MESSAGE_TYPE), index, notes))
+    native: dict[str, Any] = {
+        "model": text(body, "model", REQUEST),
+        "messages": messages,
+        "stream": flag(body, "stream", REQUEST),
+    }
+    tools = _tools(body, server_tools, notes)
+    if tools:
+        native["tools"] = tools
+    native["options"] = _options(body, asked)
+    think = _think(body)
+    if think is not None:
+        native["think"] = think
+    record(body, "metadata", REQUEST, "anthropic.Metadata")
+    return inference_request(
+        Kind.CHAT, "anthropic", body, headers, native, asked_output=asked, notes=notes, empty=not messages
+    )
+
+
+def _options(body: Json, asked: int | None) -> dict[str, Any]:
+    """Only what the client set: unlike OpenAI's routes, this one has no temperature of its own in Ollama."""
+    options: dict[str, Any] = {}
+    if asked is not None:
+        options["num_predict"] = asked
+    for name in ("temperature", "top_p"):
+        value = number(body, name, REQUEST)
+        if value is not None:
+            options[name] = value
+    top_k = integer(body, "top_k", REQUEST)
+    if top_k is not None:
+        options["top_k"] = top_k
+    stop = texts(body, "stop_sequences", REQUEST)
+    if stop:
+        options["stop"] = stop
+    return options
+
+
+def _think(body: Json) -> bool | str | None:
+    """`enabled` and `disabled` decide; any other type, such as `adaptive`, leaves it to the effort, if there is one."""
+    thinking = record(body, "thinking", REQUEST, "anthropic.ThinkingConfig") or {}
+    wish = text(thinking, "type", REQUEST.within("thinking", "ThinkingConfig"))
+    config = record(body, "output_config", REQUEST, "anthropic.OutputConfig") or {}
+    effort = text(config, "effort", REQUEST.within("output_config", "OutputConfig")).strip().lower()
+    if wish in ("enabled", "disabled"):
+        return wish == "enabled"
+    if effort == "xhigh":
+        return "high"
+    return effort if effort in ("high", "medium", "low", "max") else None
+
+
+def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json]:
+    declared = [
+        element(tool, REQUEST, "tools", "anthropic.Tool")
+        for tool in items(body, "tools", REQUEST, "anthropic.Tool") or ()
+    ]
+    choice = record(body, "tool_choice", REQUEST, "anthropic.ToolChoice") or {}
+    wish = text(choice, "type", REQUEST.within("tool_choice", "ToolChoice"))
+    native: list[Json] = []
+    for tool in declared:
+        type_ = text(tool, "type", _TOOL)
+        if not type_.startswith(_SERVER_TOOLS):
+            native.append(_function(tool))
+        elif server_tools == "refuse":
+            raise server_tool_refused()
+        elif server_tools == "drop":
+            notes.append(NOTE_SERVER_TOOLS_LEFT_OUT)
+        else:
+            notes.append(NOTE_SERVER_TOOLS_PASSED)
+            native.append(_WEB_SEARCH if type_.startswith("web_search") else _function(tool))
+    if _WEB_SEARCH in native:
+        # The built-in search owns the name: a function of the client's with it would make a call ambiguous.
+        native = [tool for tool in native if tool is _WEB_SEARCH or tool["function"]["name"] != "web_search"]
+    if native and wish == "none":
+        notes.append(NOTE_TOOL_CHOICE_NONE)
+        return []
+    if native and wish not in ("", "auto"):
+        notes.append(NOTE_TOOL_CHOICE_IGNORED)
+    return native
+
+
+def _function(tool: Json) -> dict[str, Any]:
+    name = text(tool, "name", _TOOL)
+    function: dict[str, Any] = {"name": name}
+    description = text(tool, "description", _TOOL)
+    if description:
+        function["description"] = description
+    schema = tool.get("input_schema")
+    if schema is not None:
+        if not isinstance(schema, dict):
+            raise bad_request(
+                f"invalid input_schema for tool {quoted(name)}: "
+                f"json: cannot unmarshal {kind(schema)} into Go value of type api.ToolFunctionParameters"
+            )
+        function["parameters"] = schema
+    return {"type": "function", "function": function}

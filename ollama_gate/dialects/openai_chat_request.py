@@ -1,0 +1,297 @@
+"""POST /v1/chat/completions: the request, made one for /api/chat (`openai/openai.go:FromChatRequest`, Ollama v0.33).
+
+Where the gate does more than Ollama: `max_completion_tokens` is honoured, and so is `tool_choice: "none"`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ollama_gate.dialects.go_fields import (
+    Place,
+    bad_request,
+    element,
+    flag,
+    integer,
+    items,
+    number,
+    record,
+    text,
+    type_name,
+)
+from ollama_gate.dialects.media import base64_fault, image_of_url
+from ollama_gate.dialects.tool_calls import native_call, parsed_arguments
+from ollama_gate.dialects.translation import (
+    NOTE_ONE_CHOICE,
+    NOTE_TOOL_CHOICE_IGNORED,
+    NOTE_TOOL_CHOICE_NONE,
+    ServerTools,
+    inference_request,
+    think_of_effort,
+)
+from ollama_gate.requests import InferenceRequest, Json, Kind
+
+FIELDS: Final = frozenset(
+    {
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "seed",
+        "stop",
+        "temperature",
+        "frequency_penalty",
+        "presence_penalty",
+        "top_p",
+        "response_format",
+        "tools",
+        "tool_choice",
+        "reasoning",
+        "reasoning_effort",
+        "logprobs",
+        "top_logprobs",
+        "n",
+        "_debug_render_only",
+    }
+)
+_REQUEST: Final = Place("ChatCompletionRequest")
+_MESSAGE: Final = _REQUEST.within("messages", "Message")
+_CALL: Final = _MESSAGE.within("tool_calls", "ToolCall")
+_FUNCTION: Final = _CALL.within("function", "")
+_FUNCTION_TYPE: Final = 'struct { Name string "json:\\"name\\""; Arguments string "json:\\"arguments\\"" }'
+
+
+def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "drop") -> InferenceRequest:
+    """Read a chat request.
+
+    Args:
+        body: the decoded body, odd-cased keys folded to `FIELDS`.
+        headers: names in lower case.
+        server_tools: without meaning here: this route has no tools that Ollama would run.
+
+    Raises:
+        Refused: 400 with Ollama's own text.
+    """
+    del server_tools
+    notes: list[str] = []
+    messages = items(body, "messages", _REQUEST, "openai.Message")
+    if not messages:
+        raise bad_request("[] is too short - 'messages'")
+    native: dict[str, Any] = {
+        "model": text(body, "model", _REQUEST),
+        "messages": _native_messages([element(each, _REQUEST, "messages", "openai.Message") for each in messages]),
+        "stream": flag(body, "stream", _REQUEST),
+    }
+    asked = integer(body, "max_completion_tokens", _REQUEST)
+    if asked is None:
+        asked = integer(body, "max_tokens", _REQUEST)
+    include_usage(body)
+    tools = _tools(body, notes)
+    if tools:
+        native["tools"] = tools
+    native["options"] = _options(body, asked)
+    format_ = _format(body)
+    if format_ is not None:
+        native["format"] = format_
+    reasoning = record(body, "reasoning", _REQUEST, "openai.Reasoning")
+    if reasoning is not None:
+        effort = text(reasoning, "effort", _REQUEST.within("reasoning", "Reasoning"))
+    else:
+        effort = text(body, "reasoning_effort", _REQUEST)
+    think = think_of_effort(effort)
+    if think is not None:
+        native["think"] = think
+    if flag(body, "logprobs", _REQUEST):
+        native["logprobs"] = True
+    top_logprobs = integer(body, "top_logprobs", _REQUEST)
+    if top_logprobs:
+        native["top_logprobs"] = top_logprobs
+    if flag(body, "_debug_render_only", _REQUEST):
+        native["_debug_render_only"] = True
+    if body.get("n") not in (None, 1):
+        notes.append(NOTE_ONE_CHOICE)
+    return inference_request(
+        Kind.CHAT,
+        "openai",
+        body,
+        headers,
+        native,
+        asked_output=asked,
+        notes=notes,
+        empty=not native["messages"],
+    )
+
+
+def include_usage(body: Json) -> bool:
+    """Whether the client wants a usage chunk at the end of its stream."""
+    stream_options = record(body, "stream_options", _REQUEST, "openai.StreamOptions")
+    place = _REQUEST.within("stream_options", "StreamOptions")
+    return stream_options is not None and flag(stream_options, "include_usage", place)
+
+
+def _tools(body: Json, notes: list[str]) -> list[Any]:
+    """The tools as they came: Ollama keeps of them what `api.Tool` has, here and on /api/chat alike."""
+    tools = items(body, "tools", _REQUEST, "api.Tool") or []
+    for tool in tools:
+        element(tool, _REQUEST, "tools", "api.Tool")
+    choice = body.get("tool_choice")
+    if not tools:
+        return []
+    if choice == "none":
+        notes.append(NOTE_TOOL_CHOICE_NONE)
+        return []
+    if choice not in (None, "auto"):
+        notes.append(NOTE_TOOL_CHOICE_IGNORED)
+    return tools
+
+
+def _options(body: Json, asked: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    stop = body.get("stop")
+    if isinstance(stop, str):
+        options["stop"] = [stop]
+    elif isinstance(stop, list):
+        options["stop"] = [each for each in stop if isinstance(each, str)]
+    if asked is not None:
+        options["num_predict"] = asked
+    temperature = number(body, "temperature", _REQUEST)
+    options["temperature"] = 1.0 if temperature is None else temperature
+    seed = integer(body, "seed", _REQUEST)
+    if seed is not None:
+        options["seed"] = seed
+    for name in ("frequency_penalty", "presence_penalty"):
+        penalty = number(body, name, _REQUEST)
+        if penalty is not None:
+            options[name] = penalty
+    top_p = number(body, "top_p", _REQUEST)
+    options["top_p"] = 1.0 if top_p is None else top_p
+    return options
+
+
+def _format(body: Json) -> Any:
+    response_format = record(body, "response_format", _REQUEST, "openai.ResponseFormat")
+    if response_format is None:
+        return None
+    place = _REQUEST.within("response_format", "ResponseFormat")
+    schema = record(response_format, "json_schema", place, "openai.JsonSchema")
+    match text(response_format, "type", place).strip().lower():
+        case "json_object":
+            return "json"
+        case "json_schema" if schema is not None:
+            return schema.get("schema")
+        case _:
+            return None
+
+
+def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
+    names = _names_of_calls(messages)
+    native: list[dict[str, Any]] = []
+    for message in messages:
+        role = text(message, "role", _MESSAGE)
+        reasoning = text(message, "reasoning", _MESSAGE)
+        call_id = text(message, "tool_call_id", _MESSAGE)
+        tool_name = text(message, "name", _MESSAGE)
+        if role.lower() != "tool":
+            tool_name = ""
+        elif not tool_name:
+            tool_name = names.get(call_id, "")
+        content = message.get("content")
+        if isinstance(content, list):
+            # Each part is a message of its own, and what belongs to the whole goes to the last one: that is how Ollama
+            # renders it, so that is how it is counted.
+            native.extend(_message_of_part(role, part) for part in content)
+            if native and message.get("tool_calls"):
+                _complete(native[-1], reasoning, _calls(message), tool_name, call_id)
+            continue
+        calls = _calls(message)
+        if not isinstance(content, str):
+            # Tool calls excuse any content; with them a wrong one counts as none.
+            if calls is None:
+                raise bad_request(f"invalid message content type: {type_name(content)}")
+            content = tool_name = ""
+        whole: dict[str, Any] = {"role": role, "content": content}
+        _complete(whole, reasoning, calls, tool_name, call_id)
+        native.append(whole)
+    return native
+
+
+def _complete(
+    message: dict[str, Any], reasoning: str, calls: list[dict[str, Any]] | None, tool_name: str, call_id: str
+) -> None:
+    for key, value in (
+        ("thinking", reasoning),
+        ("tool_calls", calls),
+        ("tool_name", tool_name),
+        ("tool_call_id", call_id),
+    ):
+        if value:
+            message[key] = value
+        else:
+            message.pop(key, None)
+
+
+def _message_of_part(role: str, part: Any) -> dict[str, Any]:
+    if not isinstance(part, dict):
+        raise bad_request("invalid message format")
+    match part.get("type"):
+        case "text":
+            content = part.get("text")
+            if not isinstance(content, str):
+                raise bad_request("invalid message format")
+            return {"role": role, "content": content}
+        case "image_url":
+            image = part.get("image_url")
+            url = image.get("url") if isinstance(image, dict) else image
+            if not isinstance(url, str):
+                raise bad_request("invalid message format")
+            return {"role": role, "content": "", "images": [image_of_url(url)]}
+        case "input_audio":
+            audio = part.get("input_audio")
+            if not isinstance(audio, dict):
+                raise bad_request("invalid input_audio format")
+            payload = audio.get("data")
+            if not isinstance(payload, str):
+                raise bad_request("invalid input_audio format: missing data")
+            fault = base64_fault(payload)
+            if fault is not None:
+                raise bad_request(f"invalid input_audio base64 data: {fault}")
+            return {"role": role, "content": "", "images": [payload]}
+        case _:
+            raise bad_request("invalid message format")
+
+
+def _raw_calls(message: Json) -> list[Json] | None:
+    calls = items(message, "tool_calls", _MESSAGE, "openai.ToolCall")
+    if calls is None:
+        return None
+    return [element(call, _MESSAGE, "tool_calls", "openai.ToolCall") for call in calls]
+
+
+def _calls(message: Json) -> list[dict[str, Any]] | None:
+    """An earlier answer's calls, their arguments as objects; None when the message has no list of calls."""
+    calls = _raw_calls(message)
+    if calls is None:
+        return None
+    native = []
+    for call in calls:
+        function = record(call, "function", _CALL, _FUNCTION_TYPE) or {}
+        arguments = text(function, "arguments", _FUNCTION)
+        try:
+            parsed = parsed_arguments(arguments)
+        except ValueError:
+            raise bad_request("invalid tool call arguments") from None
+        native.append(native_call(text(call, "id", _CALL), text(function, "name", _FUNCTION), parsed))
+    return native
+
+
+def _names_of_calls(messages: list[Json]) -> dict[str, str]:
+    """Function name by call id; the last message that has an id wins, inside it the first call."""
+    names: dict[str, str] = {}
+    for message in messages:
+        for call in reversed(_raw_calls(message) or ()):
+            call_id = text(call, "id", _CALL)
+            function = record(call, "function", _CALL, _FUNCTION_TYPE) or {}
+            if call_id:
+                names[call_id] = text(function, "name", _FUNCTION)
+    return names

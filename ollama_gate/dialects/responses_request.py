@@ -1,0 +1,197 @@
+"""POST /v1/responses: the request, made one for /api/chat (`openai/responses.go:FromResponsesRequest`, Ollama v0.33).
+
+Where the gate does more than Ollama: `tool_choice: "none"` is honoured, and tools that would run inside Ollama, where
+no gate could guard what they add to the prompt, are left out, refused or handed on as the operator says.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ollama_gate.dialects.go_fields import Place, element, flag, integer, items, number, record, text, texts
+from ollama_gate.dialects.go_json import sorted_keys
+from ollama_gate.dialects.responses_input import input_messages
+from ollama_gate.dialects.translation import (
+    NOTE_SERVER_TOOLS_LEFT_OUT,
+    NOTE_SERVER_TOOLS_PASSED,
+    NOTE_TOOL_CHOICE_IGNORED,
+    NOTE_TOOL_CHOICE_NONE,
+    ServerTools,
+    inference_request,
+    server_tool_refused,
+    think_of_effort,
+)
+from ollama_gate.requests import InferenceRequest, Json, Kind
+
+FIELDS: Final = frozenset(
+    {
+        "model",
+        "background",
+        "conversation",
+        "include",
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "reasoning",
+        "temperature",
+        "text",
+        "top_p",
+        "truncation",
+        "tools",
+        "tool_choice",
+        "stream",
+    }
+)
+REQUEST: Final = Place("ResponsesRequest")
+TOOL: Final = REQUEST.within("tools", "ResponsesTool")
+_CLIENT_TOOLS: Final = frozenset({"", "function", "namespace", "custom"})
+"""Tools that the caller runs; any other type is one that OpenAI, or for web_search Ollama, would run."""
+_WEB_SEARCH: Final[Json] = {
+    "type": "function",
+    "function": {
+        "name": "web_search",
+        "description": "Search the web for current information.",
+        "parameters": {
+            "type": "object",
+            "required": ["query"],
+            "properties": {"query": {"type": "string", "description": "The search query."}},
+        },
+    },
+}
+"""What the model sees of a web search that Ollama runs (`WebSearchFunctionTool`)."""
+
+
+def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "drop") -> InferenceRequest:
+    """Read a responses request.
+
+    Args:
+        body: the decoded body, odd-cased keys folded to `FIELDS`.
+        headers: names in lower case.
+        server_tools: what to do with `web_search` and the like.
+
+    Raises:
+        Refused: 400 with Ollama's own text, or in plain words for server-side tools where they are refused.
+    """
+    notes: list[str] = []
+    flag(body, "background", REQUEST)
+    texts(body, "include", REQUEST)
+    text(body, "truncation", REQUEST)
+    asked = integer(body, "max_output_tokens", REQUEST)
+    native: dict[str, Any] = {
+        "model": text(body, "model", REQUEST),
+        "messages": input_messages(body.get("input"), text(body, "instructions", REQUEST)),
+        "stream": flag(body, "stream", REQUEST),
+    }
+    tools = _tools(body, server_tools, notes)
+    if tools:
+        native["tools"] = tools
+    temperature = number(body, "temperature", REQUEST)
+    top_p = number(body, "top_p", REQUEST)
+    # Unlike on chat completions, Ollama sets no top_p of its own: the model's stays in force.
+    options: dict[str, Any] = {"temperature": 1.0 if temperature is None else temperature}
+    if top_p is not None:
+        options["top_p"] = top_p
+    if asked is not None:
+        options["num_predict"] = asked
+    native["options"] = options
+    format_ = text_format(body)
+    if format_ is not None and format_.get("type") == "json_schema" and format_.get("schema") is not None:
+        native["format"] = format_["schema"]
+    think = think_of_effort(reasoning_wish(body)[0])
+    if think is not None:
+        native["think"] = think
+    return inference_request(
+        Kind.CHAT,
+        "responses",
+        body,
+        headers,
+        native,
+        asked_output=asked,
+        notes=notes,
+        empty=not native["messages"],
+    )
+
+
+def reasoning_wish(body: Json) -> tuple[str, str]:
+    """Effort and summary that the client asked for; each may be empty."""
+    reasoning = record(body, "reasoning", REQUEST, "openai.ResponsesReasoning") or {}
+    place = REQUEST.within("reasoning", "ResponsesReasoning")
+    return text(reasoning, "effort", place), text(reasoning, "summary", place)
+
+
+def text_format(body: Json) -> Json | None:
+    """The `text.format` object, its fields checked; None when there is none."""
+    holder = record(body, "text", REQUEST, "openai.ResponsesText") or {}
+    place = REQUEST.within("text", "ResponsesText")
+    format_ = record(holder, "format", place, "openai.ResponsesTextFormat")
+    if format_ is not None:
+        inner = place.within("format", "ResponsesTextFormat")
+        text(format_, "type", inner)
+        text(format_, "name", inner)
+        flag(format_, "strict", inner)
+    return format_
+
+
+def declared_tools(body: Json) -> list[Json]:
+    """The tools as the client declared them, their fields checked."""
+    return _checked(items(body, "tools", REQUEST, "openai.ResponsesTool") or [], TOOL)
+
+
+def _checked(tools: list[Any], place: Place) -> list[Json]:
+    checked = [element(tool, REQUEST, "tools", "openai.ResponsesTool") for tool in tools]
+    for tool in checked:
+        for name in ("type", "name", "description"):
+            text(tool, name, place)
+        flag(tool, "strict", place)
+        record(tool, "parameters", place, "map[string]interface {}")
+        _checked(items(tool, "tools", place, "openai.ResponsesTool") or [], place.within("tools", "ResponsesTool"))
+    return checked
+
+
+def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json]:
+    declared = declared_tools(body)
+    choice = body.get("tool_choice")
+    if choice == "none" and declared:
+        notes.append(NOTE_TOOL_CHOICE_NONE)
+        return []
+    if choice not in (None, "auto", "none") and declared:
+        notes.append(NOTE_TOOL_CHOICE_IGNORED)
+    native: list[Json] = []
+    for tool in declared:
+        kind = text(tool, "type", TOOL)
+        if kind in _CLIENT_TOOLS:
+            native.extend(_expanded(tool))
+        elif server_tools == "refuse":
+            raise server_tool_refused()
+        elif server_tools == "drop":
+            notes.append(NOTE_SERVER_TOOLS_LEFT_OUT)
+        else:
+            notes.append(NOTE_SERVER_TOOLS_PASSED)
+            native.extend([_WEB_SEARCH] if kind == "web_search" else _expanded(tool))
+    if _WEB_SEARCH in native:
+        # The built-in search owns the name: a function of the client's with it would make a call ambiguous.
+        native = [tool for tool in native if tool is _WEB_SEARCH or tool["function"]["name"] != "web_search"]
+    return native
+
+
+def _expanded(tool: Json) -> list[Json]:
+    """One function, or the functions of a namespace with its name before theirs."""
+    name = tool.get("name") or ""
+    if tool.get("type") != "namespace":
+        return [_function(tool, name)]
+    members = [inner for member in tool.get("tools") or () for inner in _expanded(member or {})]
+    prefix = f"{name}."
+    for member in members:
+        function = member["function"]
+        if name and not function["name"].startswith(prefix):
+            function["name"] = prefix + function["name"]
+    return members
+
+
+def _function(tool: Json, name: str) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": name}
+    if tool.get("description"):
+        function["description"] = tool["description"]
+    if tool.get("parameters") is not None:
+        # Ollama decodes them into a Go map, and so loses the client's order before the model sees them.
+        function["parameters"] = sorted_keys(tool["parameters"])
+    return {"type": tool.get("type") or "", "function": function}

@@ -1,0 +1,92 @@
+"""Calls of tools: arguments are an object natively and a JSON text in the OpenAI dialects."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from ollama_gate.dialects.go_json import go_json
+from ollama_gate.wire.repair import repair
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model made."""
+
+    id: str
+    index: int
+    name: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def arguments_text(self) -> str:
+        """The arguments as a JSON text, as Go writes it."""
+        return go_json(self.arguments).decode()
+
+
+def calls_of(message: Mapping[str, Any], stamp_id: str, before: int = 0) -> list[ToolCall]:
+    """The calls in a native answer's message.
+
+    Args:
+        message: the native `message` object.
+        stamp_id: makes an id for a call without one, which Ollama before v0.12.10 sends.
+        before: how many calls of this answer came earlier.
+    """
+    found: list[ToolCall] = []
+    raw = message.get("tool_calls")
+    for call in raw if isinstance(raw, list) else ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            continue
+        index = function.get("index")
+        arguments = function.get("arguments")
+        found.append(
+            ToolCall(
+                id=_string(call.get("id")) or f"call_{stamp_id}_{before + len(found)}",
+                index=index if isinstance(index, int) else 0,
+                name=_string(function.get("name")),
+                arguments=arguments if isinstance(arguments, Mapping) else {},
+            )
+        )
+    return found
+
+
+def native_call(call_id: str, name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A call in a native request; `index` is always 0 there (`openai/openai.go:FromCompletionToolCall`, v0.33)."""
+    call: dict[str, Any] = {"id": call_id} if call_id else {}
+    call["function"] = {"index": 0, "name": name, "arguments": arguments}
+    return call
+
+
+def parsed_arguments(text: str) -> dict[str, Any] | None:
+    """The object that an arguments text holds; None for the text `null`.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    raw = text.encode()
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        value = orjson.loads(repair(raw))
+    if value is not None and not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def openai_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+    """Calls in OpenAI's form, keys in the order of `openai/openai.go:ToolCall`."""
+    return [
+        {
+            "id": call.id,
+            "index": call.index,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments_text},
+        }
+        for call in calls
+    ]

@@ -1,0 +1,264 @@
+"""What all translated dialects share: how a native request is put together, and what an answer says of itself."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from ollama_gate.dialects.go_fields import bad_request
+from ollama_gate.errors import Refusal, Refused
+from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind
+from ollama_gate.window import Ending, ending
+
+JSON_HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": "application/json"})
+"""As Ollama sends with a translated whole answer."""
+
+ServerTools = Literal["drop", "refuse", "pass"]
+"""What to do with tools that Ollama itself would run, which no gate could guard: leave out, refuse, or hand on."""
+
+KEEP_ALIVE_HEADER: Final = "x-ollama-gate-keep-alive"
+SESSION_HEADERS: Final = (
+    "x-claude-code-session-id",
+    "x-session-id",
+    "session-id",
+    "session_id",
+    "thread-id",
+    "x-session-affinity",
+)
+"""Where agents put a conversation id: Claude Code, opencode, Codex."""
+
+NOTE_TOOL_CHOICE_NONE: Final = "tool_choice none: the tools were left out"
+NOTE_TOOL_CHOICE_IGNORED: Final = "tool_choice is not enforced by Ollama"
+NOTE_SERVER_TOOLS_LEFT_OUT: Final = "server-side tools were left out"
+NOTE_SERVER_TOOLS_PASSED: Final = "server-side tools are run by Ollama, unguarded"
+NOTE_CONTENT_LEFT_OUT: Final = "content blocks of a kind Ollama does not know were left out"
+NOTE_ONE_CHOICE: Final = "n is ignored: Ollama gives one choice"
+
+_LONGEST_SESSION: Final = 256
+_DURATION: Final = re.compile(r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
+_NUMBER: Final = re.compile(r"[-+]?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When an answer began and what it is called; chosen outside, because translation has no clock and no dice."""
+
+    created: int
+    """Unix time in seconds."""
+    id: str
+    """Letters and digits, unique enough; each dialect puts its own prefix before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One translated route: how its requests are read, its answers and refusals written."""
+
+    fields: frozenset[str]
+    """Names of the top-level fields, to which odd-cased ones are folded."""
+    parse: Callable[[Json, Mapping[str, str], ServerTools], InferenceRequest]
+    """(decoded body, headers with lower-case names, policy) to the native request; raises Refused."""
+    writer: Callable[[InferenceRequest, Json, Stamp, AnswerFacts], AnswerWriter]
+    """(native request, the client's body, stamp, facts) to the writer of its answer."""
+    refusal: Callable[[Refusal], tuple[bytes, str]]
+    """A refusal's body and content type."""
+
+
+def inference_request(
+    kind: Kind,
+    dialect: str,
+    client: Json,
+    headers: Mapping[str, str],
+    native: dict[str, Any],
+    *,
+    asked_output: int | None = None,
+    notes: Iterable[str] = (),
+    empty: bool = False,
+) -> InferenceRequest:
+    """A native request around a translated body.
+
+    Args:
+        kind: chat, generate or embed; it decides the route.
+        dialect: the caller's dialect.
+        client: the client's own body, for what it asked of the window.
+        headers: the client's headers, names in lower case.
+        native: the translated body; `model` must be there.
+        asked_output: tokens the client asked for.
+        notes: what was left out or changed.
+        empty: there is no prompt, so that the request only loads or unloads the model.
+
+    Raises:
+        Refused: 400 for a keep-alive header that is no duration; 400 or 404, as Ollama has it, without a model.
+    """
+    if not native["model"]:
+        if kind is Kind.CHAT:
+            raise bad_request("model is required")
+        raise Refused(Refusal(404, "not_found", "model '' not found", type="not_found_error"))
+    control = Control.NONE
+    keep_alive = _keep_alive(headers)
+    if keep_alive is not None:
+        native["keep_alive"] = keep_alive
+    if empty:
+        control = Control.UNLOAD if keep_alive == 0 else Control.LOAD
+    return InferenceRequest(
+        kind=kind,
+        path=f"/api/{kind.value}",
+        model=native["model"],
+        body=native,
+        stream=native.get("stream") is True,
+        dialect=dialect,
+        control=control,
+        asked_output=asked_output,
+        asked_num_ctx=_asked_num_ctx(client),
+        session=session_of(headers),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def session_of(headers: Mapping[str, str]) -> str | None:
+    """The conversation id that an agent sends, from headers with lower-case names."""
+    for name in SESSION_HEADERS:
+        value = headers.get(name, "").strip()
+        if value:
+            return value[:_LONGEST_SESSION]
+    return None
+
+
+def _keep_alive(headers: Mapping[str, str]) -> float | str | None:
+    """Seconds, or a Go duration with a unit, from the gate's own header: /v1 bodies have no field for it."""
+    value = headers.get(KEEP_ALIVE_HEADER, "").strip()
+    if not value:
+        return None
+    if _NUMBER.fullmatch(value):
+        seconds = float(value)
+        return int(seconds) if seconds.is_integer() else seconds
+    if not _DURATION.fullmatch(value):
+        raise bad_request(f"{KEEP_ALIVE_HEADER} must be seconds or a duration such as 5m or 1h30m", KEEP_ALIVE_HEADER)
+    return 0 if not re.search(r"[1-9]", value) else value
+
+
+def _asked_num_ctx(client: Json) -> int | None:
+    """The num_ctx that a client put into a /v1 body, where Ollama drops it; only told back in a header."""
+    options = client.get("options")
+    for holder in (options if isinstance(options, dict) else {}, client):
+        value = holder.get("num_ctx")
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def without_thinking(request: InferenceRequest) -> InferenceRequest:
+    """The same request for a model that cannot think.
+
+    Anthropic's clients ask every model to think; Ollama then drops the wish where other dialects get a 400
+    (`server/routes.go:ChatHandler`, `relax_thinking`, v0.33). To be applied once the model's capabilities are known.
+    """
+    if request.dialect != "anthropic" or request.body.get("think") in (None, False):
+        return request
+    body = {key: value for key, value in request.body.items() if key != "think"}
+    return replace(request, body=body, notes=(*request.notes, "the model does not think: thinking was left out"))
+
+
+def think_of_effort(effort: str) -> bool | str | None:
+    """Ollama's `think` for one of OpenAI's reasoning efforts (`openai/openai.go:thinkFromReasoningEffort`, v0.33)."""
+    match effort:
+        case "":
+            return None
+        case "none":
+            return False
+        case "minimal":
+            return "low"
+        case "low" | "medium" | "high" | "max":
+            return effort
+        case "xhigh" | "ultra":
+            return "max"
+        case _:
+            raise bad_request(
+                f"invalid reasoning value: {quoted(effort)} "
+                '(must be "minimal", "low", "medium", "high", "xhigh", "ultra", "max", or "none")'
+            )
+
+
+def quoted(value: str) -> str:
+    """A text in quotes, as Go's `%q` has it for ordinary characters."""
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
+
+
+def server_tool_refused() -> Refused:
+    """The refusal of tools that would run inside Ollama, where the operator wants them refused."""
+    return Refused(
+        Refusal(
+            400,
+            "server_tools_not_allowed",
+            "The request declares a server-side tool such as web_search. What such a tool adds to the prompt inside "
+            "Ollama cannot be counted, so this gate does not allow them. Leave the tool out.",
+            param="tools",
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an answer cost, in tokens."""
+
+    prompt: int
+    completion: int
+    cached: int | None = None
+    """How much of the prompt was in the KV cache; None when nobody said."""
+
+    @property
+    def total(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt + self.completion
+
+
+def usage_of(answer: Mapping[str, Any], facts: AnswerFacts) -> Usage:
+    """The counts in a native final chunk; the gate's own prompt count stands in for one that Ollama left out."""
+    completion = _count(answer, "eval_count")
+    prompt = _count(answer, "prompt_eval_count")
+    if prompt is None:
+        prompt = facts.prompt_tokens if completion and facts.prompt_tokens is not None else 0
+    # prompt_eval_cached_count is what newer versions of Ollama call it.
+    cached = _count(answer, "prompt_eval_cached_count")
+    return Usage(prompt, completion or 0, facts.cached_tokens if cached is None else cached)
+
+
+def _count(answer: Mapping[str, Any], key: str) -> int | None:
+    value = answer.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def window_is_full(answer: Mapping[str, Any], request: InferenceRequest) -> bool:
+    """Whether an answer ended because the window was full, and not at the length that was asked for."""
+    end = ending(text_of(answer, "done_reason"), eval_count=_count(answer, "eval_count"), limit=request.asked_output)
+    return end is Ending.WINDOW
+
+
+def message_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message of a native chat answer or chunk; empty when there is none."""
+    message = answer.get("message")
+    return message if isinstance(message, Mapping) else {}
+
+
+def text_of(holder: Mapping[str, Any], key: str) -> str:
+    """A text of a native answer; empty when there is none."""
+    value = holder.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def failure_of(chunk: Mapping[str, Any]) -> str | None:
+    """What an error line inside a native stream says; None for an ordinary chunk."""
+    failure = chunk.get("error")
+    return failure if failure is None or isinstance(failure, str) else str(failure)
+
+
+def unix_seconds(timestamp: Any, otherwise: int) -> int:
+    """Unix time of an RFC 3339 timestamp such as `2026-11-30T08:16:03.923650675Z`."""
+    if not isinstance(timestamp, str):
+        return otherwise
+    try:
+        moment = datetime.fromisoformat(timestamp)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError):
+        return otherwise
