@@ -1,0 +1,160 @@
+"""Ollama's answers as they pass: lines for whoever translates them, the final counts for whoever settles the request.
+
+A stream is one JSON object a line (`application/x-ndjson`, `server/routes.go:streamResponse`, v0.33); an answer that is
+not streamed is a single object. Neither reader trusts the chunks of HTTP to end where a line does.
+"""
+
+import contextlib
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from ollama_gate.errors import UpstreamBroken
+
+MOST_LINE_BYTES: Final = 8_000_000
+"""Ollama's own limit for a line of its runner's stream, and its Go client's for a line of the API."""
+
+
+class LineSplitter:
+    """Cuts runs of bytes into lines, holding no more than one unfinished line."""
+
+    __slots__ = ("_held", "_most")
+
+    def __init__(self, most_line_bytes: int = MOST_LINE_BYTES) -> None:
+        """Hold a line of up to so many bytes."""
+        self._held = bytearray()
+        self._most = most_line_bytes
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that this run completes, without their line ends; empty ones are left out.
+
+        Raises:
+            UpstreamBroken: a line is longer than the limit.
+        """
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        if self._held and lines:
+            lines[0] = bytes(self._held) + lines[0]
+            self._held.clear()
+        self._held += rest
+        if len(self._held) > self._most or any(len(line) > self._most for line in lines):
+            raise UpstreamBroken(f"a line of Ollama's answer is longer than {self._most} bytes")
+        return [line for line in lines if line]
+
+    def end(self) -> bytes:
+        """What came after the last line end: a line that was cut short, or one that never had an end."""
+        rest = bytes(self._held)
+        self._held.clear()
+        return rest
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """What the last line of an answer says (`api/types.go:Metrics`); None where it says nothing."""
+
+    done: bool = False
+    """Whether Ollama said that the answer is complete. Embeddings have no such mark."""
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    """Tokens; Ollama leaves a count of 0 out."""
+    eval_count: int | None = None
+    total_duration: int | None = None
+    """Nanoseconds, as all durations."""
+    load_duration: int | None = None
+    prompt_eval_duration: int | None = None
+    eval_duration: int | None = None
+    error: str | None = None
+    """The text of an error line, or of an error that is the whole body."""
+    lines: int = 0
+    """How many lines there were: about one a token."""
+
+
+_KEEP: Final = 64 * 1024
+"""Bytes of the end that are kept. A last line is longer only with a `context`, `embeddings` or `logprobs` list."""
+_OVERLAP: Final = 256
+"""Bytes looked at twice where the kept end is trimmed, so that no field is missed across the seam."""
+
+_COUNTS: Final = (
+    "prompt_eval_count",
+    "eval_count",
+    "total_duration",
+    "load_duration",
+    "prompt_eval_duration",
+    "eval_duration",
+)
+_FIELD: Final = re.compile(
+    rb'"(done|done_reason|%s)":(true|false|"[a-z_]{1,32}"|[0-9]{1,18})(?=[,}])' % "|".join(_COUNTS).encode()
+)
+"""A final field as Ollama writes it, compactly. Inside a string its quotes would be escaped, so it would not match."""
+
+
+class TailObserver:
+    """Sees every run of an answer's bytes and keeps only the end of it.
+
+    `feed` costs the same for each run, whatever the answer's length; nothing is parsed before `end`.
+    """
+
+    __slots__ = ("_begins_inside", "_fields", "_lines", "_tail")
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._tail = bytearray()
+        self._lines = 0
+        self._begins_inside = False
+        """Whether the beginning of the tail's first line was trimmed away,"""
+        self._fields: dict[str, Any] = {}
+        """and which final fields were in it."""
+
+    def feed(self, data: bytes) -> None:
+        """See one run of bytes."""
+        self._lines += data.count(b"\n")
+        tail = self._tail
+        tail += data
+        if len(tail) > 2 * _KEEP:
+            self._trim()
+
+    def end(self) -> StreamEnd:
+        """Read what the last line says. A line that was cut short says nothing."""
+        tail = bytes(self._tail)
+        text = tail.rstrip()
+        lines = self._lines + (bool(text) and not tail.endswith(b"\n"))
+        start = text.rfind(b"\n") + 1
+        last = text[start:]
+        fields: Any = None
+        if start > 0 or not self._begins_inside:
+            with contextlib.suppress(orjson.JSONDecodeError):
+                fields = orjson.loads(last)
+        elif last.endswith(b"}"):
+            fields = self._fields | _fields(last)
+        return _read(fields, lines) if isinstance(fields, dict) else StreamEnd(lines=lines)
+
+    def _trim(self) -> None:
+        tail = self._tail
+        cut = len(tail) - _KEEP
+        line = tail.rfind(b"\n", 0, cut) + 1
+        if line:
+            self._fields = {}
+        # A field across the cut is found here. If another line begins within the overlap, these fields are not used.
+        self._fields |= _fields(tail[line : cut + _OVERLAP])
+        self._begins_inside = line != cut
+        del tail[:cut]
+
+
+def _fields(part: bytes | bytearray) -> dict[str, Any]:
+    """The last of each final field in a part of a line; Ollama writes its own after what the model said."""
+    return {match[1].decode(): orjson.loads(match[2]) for match in _FIELD.finditer(part)}
+
+
+def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
+    error = fields.get("error")
+    reason = fields.get("done_reason")
+    counts = {name: fields[name] for name in _COUNTS if type(fields.get(name)) is int}
+    return StreamEnd(
+        done=fields.get("done") is True,
+        done_reason=reason if isinstance(reason, str) else None,
+        error=None if error is None else error if isinstance(error, str) else orjson.dumps(error).decode(),
+        lines=lines,
+        **counts,
+    )
