@@ -7,35 +7,27 @@ either put right on the way out (`Phantoms`) or refused with `UnknownVocabulary`
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
+from ollama_gate.counting.letters import BYTE_LETTERS, BYTE_TEXTS, IMPOSSIBLE_BYTES, SPACE
 from ollama_gate.counting.pretokenizers import IGNORE_MERGES, PATTERNS, RAW_TEXT
 from ollama_gate.counting.vocabulary import Vocabulary
 from ollama_gate.errors import UnknownVocabulary
 
-SPACE = "▁"
-"""U+2581, how SentencePiece writes a space."""
-
 Phantoms = Mapping[int, tuple[int, ...]]
 """Pieces the engine merges by text though they are no tokens: a made-up id → the ids it gives if nothing merged it."""
 
-BYTE_TEXTS = tuple(f"<0x{byte:02X}>" for byte in range(256))
-IMPOSSIBLE_BYTES = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
-"""Bytes that no UTF-8 text holds."""
+CHUNK = 1 << 15
+"""Characters after which a long text is cut at the next safe place."""
+BATCH = 1 << 18
+"""Characters given to the library at once: it needs some 300 bytes of memory for each."""
 
-
-def _byte_letters() -> tuple[str, ...]:
-    """GPT-2's letter for each byte: itself where printable, else the next unused one from U+0100."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    spare = iter(range(0x100, 0x200))
-    return tuple(chr(byte if byte in printable else next(spare)) for byte in range(256))
-
-
-BYTE_LETTERS = _byte_letters()
-LETTER_BYTES = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
+SAFE_CUT = re.compile(r"(?<=\S\n)(?=[A-Za-z])")
+"""A single line end and an ASCII letter: every pattern ends a word between them, whatever surrounds them."""
 
 
 class BpeEngine:
@@ -43,31 +35,71 @@ class BpeEngine:
 
     cuts_specials = True
 
-    def __init__(self, engine: tokenizers.Tokenizer, size: int, phantoms: Phantoms) -> None:
-        """Wrap a tokenizer of `size` real tokens."""
-        self.engine = engine
+    def __init__(self, library: tokenizers.Tokenizer, size: int, phantoms: Phantoms, *, cuttable: bool) -> None:
+        """Wrap a tokenizer of the library.
+
+        Args:
+            library: It adds nothing to a text and finds specials by itself.
+            size: Number of real tokens; phantoms have the ids from there on.
+            phantoms: What to give instead of a phantom.
+            cuttable: Whether no token reaches across a `SAFE_CUT`.
+        """
+        self.library = library
         self.size = size
         self.phantoms = phantoms
+        self.cuttable = cuttable
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text. The GIL is free meanwhile, and only in `encode_batch_fast`."""
-        encodings = self.engine.encode_batch_fast(texts, add_special_tokens=False)
-        if not self.phantoms:
-            return [len(encoding) for encoding in encodings]
-        return [self._real(encoding.ids) for encoding in encodings]
+        """Tokens of each text. The GIL is free while the library works (in `encode_batch_fast`, and only there)."""
+        found = [0] * len(texts)
+        for batch in _batches(self._chunks(texts)):
+            encodings = self.library.encode_batch_fast([chunk for _, chunk in batch], add_special_tokens=False)
+            for (number, _), encoding in zip(batch, encodings, strict=True):
+                found[number] += self._real(encoding.ids) if self.phantoms else len(encoding)
+        return found
 
     def ids(self, text: str) -> list[int]:
         """The ids of one text."""
-        (encoding,) = self.engine.encode_batch_fast([text], add_special_tokens=False)
-        ids: list[int] = encoding.ids
-        if max(ids, default=0) < self.size:
-            return ids
-        return [real for number in ids for real in self.phantoms.get(number, (number,))]
+        found: list[int] = []
+        for batch in _batches(self._chunks([text])):
+            for encoding in self.library.encode_batch_fast([chunk for _, chunk in batch], add_special_tokens=False):
+                found += encoding.ids
+        if max(found, default=0) < self.size:
+            return found
+        return [real for number in found for real in self.phantoms.get(number, (number,))]
+
+    def token(self, number: int) -> str:
+        """The text of a token as the vocabulary spells it."""
+        return str(self.library.id_to_token(number))
 
     def _real(self, ids: Sequence[int]) -> int:
         if max(ids, default=0) < self.size:
             return len(ids)
         return sum(len(self.phantoms.get(number, (number,))) for number in ids)
+
+    def _chunks(self, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
+        for number, text in enumerate(texts):
+            start = 0
+            while self.cuttable and len(text) - start > CHUNK:
+                place = SAFE_CUT.search(text, start + CHUNK)
+                if place is None:
+                    break
+                yield number, text[start : place.start()]
+                start = place.start()
+            yield number, text[start:] if start else text
+
+
+def _batches(chunks: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    batch: list[tuple[int, str]] = []
+    size = 0
+    for chunk in chunks:
+        batch.append(chunk)
+        size += len(chunk[1])
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def build(vocabulary: Vocabulary) -> BpeEngine:
@@ -202,4 +234,17 @@ def _finished(engine: tokenizers.Tokenizer, vocabulary: Vocabulary, pieces: _Pie
             for token in sorted(vocabulary.specials.tokens, key=lambda token: token.id)
         ]
     )
-    return BpeEngine(engine, pieces.size, pieces.phantoms)
+    # A space prefix would be put in front of every chunk.
+    cuttable = not (vocabulary.model == "llama" and vocabulary.add_space_prefix) and not any(
+        SAFE_CUT.search(text) for text in _line_ends(vocabulary)
+    )
+    return BpeEngine(engine, pieces.size, pieces.phantoms, cuttable=cuttable)
+
+
+def _line_ends(vocabulary: Vocabulary) -> Iterator[str]:
+    """Token texts with a line end in them, as they stand in a text.
+
+    Byte-level words end at a safe cut by their patterns, so that only specials count; SentencePiece has no words.
+    """
+    texts = vocabulary.tokens if vocabulary.model == "llama" else (token.text for token in vocabulary.specials.tokens)
+    return (f"x{text}" for text in texts if "\n" in text)

@@ -6,7 +6,8 @@ one before it left; what a pattern matches becomes a piece, and so does what lie
 syntax. Three things need care:
 
 * The engine's character classes are Unicode 15.1's, Oniguruma's are 16.0's; `NEWER` is taken out of every class.
-* Where the engine compiles a pattern with std::regex, its `\p{S}` has no `~`, and `$` is the end of the piece.
+* Where the engine compiles a pattern with std::regex, its `\p{S}` has no `~`, `$` is the end of the piece, and white
+  space beyond ASCII is only ever `\s`, never part of a range.
 * No pattern here may take quadratic time on any text; that is why a few use possessive quantifiers and lookbehinds.
 
 A name that is not in `PATTERNS` must be refused, not guessed. Left out on purpose are `kimi-k2`, `afmoe`, `tiny_aya`,
@@ -66,10 +67,21 @@ DEEPSEEK_3 = (
     ),
 )
 DEEPSEEK_CASED = (
-    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ί"
-    "ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+    r"A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293}\x{295}-\x{2AF}"
+    r"\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}"
+    r"\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F}\x{531}-\x{556}\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}"
+    r"\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA}\x{1CBD}-\x{1CBF}\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A}"
+    r"\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D}\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D}\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}"
+    r"\x{1F5D}\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4}\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}"
+    r"\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}\x{2107}"
+    r"\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D}\x{212F}-\x{2134}\x{2139}"
+    r"\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184}\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}"
+    r"\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D}\x{A680}-\x{A69B}\x{A722}-\x{A76F}\x{A771}-\x{A787}"
+    r"\x{A78B}-\x{A78E}\x{AB70}-\x{ABBF}\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}\x{FF21}-\x{FF3A}\x{FF41}-\x{FF5A}"
+    r"\x{10400}-\x{1044F}\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}"
+    r"\x{118A0}-\x{118DF}\x{1E900}-\x{1E943}"
 )
-DEEPSEEK_CJK = "[一-龥ࠀ-一가-퟿]+"
+DEEPSEEK_CJK = r"[一-龥ࠀ-一가-퟿&&[^\s]]+"
 DIGIT_TRIPLES = "[0-9][0-9][0-9]"
 
 PATTERNS: dict[str, tuple[str, ...]] = {}
@@ -109,7 +121,7 @@ _known(
     "deepseek-llm",
     r"[\r\n]",
     rf"\s?[{DEEPSEEK_CASED}]+",
-    r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    r"\s?[!-/:-~！-／：-～‘-‟、。]+",
     r"(?<!\s)\s++\z",
     DEEPSEEK_CJK,
     NUMBER + "+",

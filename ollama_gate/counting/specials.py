@@ -8,7 +8,7 @@ model is loaded (`llama_vocab::impl::load`): about fifty texts are control token
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from ollama_gate.errors import UnknownVocabulary
@@ -157,86 +157,82 @@ class Specials:
     """All special tokens of one vocabulary."""
 
     tokens: tuple[Special, ...]
-    """Longest first, counted in UTF-8 bytes, as the engine looks for them."""
-    clashes: tuple[str, ...] = field(init=False)
-    """Texts in which the engine's longest first and a scanner's leftmost first would disagree."""
-    _doubt: re.Pattern[str] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Find out where scanning from the left is not what the engine does."""
-        tokens = tuple(sorted(self.tokens, key=lambda token: -len(token.text.encode())))
-        clashes = _clashes([token.text for token in tokens])
-        doubts = [re.escape(text) for text in clashes]
-        doubts += [f"[{SPACES}]{re.escape(token.text)}" for token in tokens if token.lstrip]
-        doubts += [f"{re.escape(token.text)}[{SPACES}]" for token in tokens if token.rstrip]
-        object.__setattr__(self, "tokens", tokens)
-        object.__setattr__(self, "clashes", clashes)
-        object.__setattr__(self, "_doubt", re.compile("|".join(doubts)) if doubts else None)
-
-    def plain(self, text: str) -> bool:
-        """Whether scanning `text` from the left, longest match first, finds what the engine finds."""
-        return self._doubt is None or self._doubt.search(text) is None
-
-    def partition(self, text: str) -> list[str | Special]:
-        """Cut `text` as the engine does; the stretches between specials are never empty."""
-        parts: list[str | Special] = [text] if text else []
-        for token in self.tokens:
-            if token.text not in text:
-                continue
-            cut: list[str | Special] = []
-            for part in parts:
-                if isinstance(part, str):
-                    cut += _cut(part, token)
-                else:
-                    cut.append(part)
-            parts = cut
-        return parts
+    """In any order."""
 
     def split_set(self, template_text: str, *, least: int = 4) -> tuple[Special, ...]:
         """Specials at which a rendered prompt may be cut without changing what the engine finds.
 
         They occur literally in the template (or are otherwise emitted by the renderer), are at least `least`
-        characters long, and can neither contain, nor be contained in, nor overlap any other special token.
+        characters long, and can neither contain, nor be contained in, nor overlap any special token.
 
         Args:
             template_text: The template, or any text that holds the markers a renderer emits.
             least: Shorter tokens are left out; they are as likely to be words.
         """
         found = [token for token in self.tokens if len(token.text) >= least and token.text in template_text]
-        return tuple(token for token in found if not self._touches(token))
+        return tuple(token for token in found if not self._touches(token.text))
 
-    def _touches(self, token: Special) -> bool:
-        text = token.text
-        heads = {text[:length] for length in range(1, len(text))}
-        tails = {text[-length:] for length in range(1, len(text))}
-        if heads & tails:  # it can overlap itself
+    def _touches(self, text: str) -> bool:
+        heads = tuple(text[:length] for length in range(1, len(text)))
+        tails = tuple(text[-length:] for length in range(1, len(text)))
+        if not frozenset(heads).isdisjoint(tails):  # it can overlap itself
             return True
         for other in self.tokens:
             rival = other.text
-            if rival == text:
-                continue
-            if rival in text or text in rival:
-                return True
-            if any(rival.endswith(head) for head in heads if rival[-1] == head[-1]):
-                return True
-            if any(rival.startswith(tail) for tail in tails if rival[0] == tail[0]):
+            if rival != text and (rival in text or text in rival or rival.endswith(heads) or rival.startswith(tails)):
                 return True
         return False
 
 
-def _cut(text: str, token: Special) -> list[str | Special]:
-    pieces = text.split(token.text)
-    if len(pieces) == 1:
-        return [text]
+class Partition:
+    """Cuts texts at their special tokens exactly as the engine does."""
+
+    def __init__(self, specials: Specials) -> None:
+        """Order the tokens, and find out where scanning from the left is not what the engine does."""
+        # Longest first, in UTF-8 bytes.
+        self.tokens = sorted(specials.tokens, key=lambda token: -len(token.text.encode()))
+        self.clashes = _clashes([token.text for token in self.tokens])
+        doubts = [re.escape(text) for text in self.clashes]
+        doubts += [f"[{SPACES}]{re.escape(token.text)}" for token in self.tokens if token.lstrip]
+        doubts += [f"{re.escape(token.text)}[{SPACES}]" for token in self.tokens if token.rstrip]
+        self._doubt = re.compile("|".join(doubts)) if doubts else None
+
+    def plain(self, text: str) -> bool:
+        """Whether scanning `text` from the left, longest match first, finds what the engine finds."""
+        return self._doubt is None or self._doubt.search(text) is None
+
+    def cut(self, text: str) -> list[str | Special]:
+        """The special tokens of `text` and the stretches between them, which are never empty."""
+        parts: list[str | Special] = [text] if text else []
+        for token in self.tokens:
+            if token.text not in text:
+                continue
+            found: list[str | Special] = []
+            for part in parts:
+                if isinstance(part, str):
+                    found += _cut(part, token)
+                else:
+                    found.append(part)
+            parts = found
+        return parts
+
+
+def stripped(pieces: list[str], token: Special) -> list[str]:
+    """The pieces that cutting at `token` gives, without the white space it swallows."""
+    if not (token.lstrip or token.rstrip):
+        return pieces
     last = len(pieces) - 1
-    found: list[str | Special] = []
-    for number, piece in enumerate(pieces):
-        kept = piece.lstrip(SPACES) if token.rstrip and number else piece
-        kept = kept.rstrip(SPACES) if token.lstrip and number < last else kept
-        if kept:
-            found.append(kept)
-        if number < last:
-            found.append(token)
+    kept = [piece.lstrip(SPACES) if token.rstrip and number else piece for number, piece in enumerate(pieces)]
+    return [piece.rstrip(SPACES) if token.lstrip and number < last else piece for number, piece in enumerate(kept)]
+
+
+def _cut(text: str, token: Special) -> list[str | Special]:
+    first, *others = stripped(text.split(token.text), token)
+    found: list[str | Special] = [first] if first else []
+    for piece in others:
+        found.append(token)
+        if piece:
+            found.append(piece)
     return found
 
 

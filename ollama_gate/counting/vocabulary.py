@@ -8,8 +8,10 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+from ollama_gate.counting.compat import Shapes, corrected
 from ollama_gate.counting.pretokenizers import BOS_BY_DEFAULT, BOS_FORCED
 from ollama_gate.counting.specials import FIM_NAMES, SPECIAL, Special, Specials, TokenType, engine_types
 from ollama_gate.errors import UnknownVocabulary
@@ -67,17 +69,21 @@ class Vocabulary:
     specials: Specials = field(default_factory=lambda: Specials(()))
 
     @classmethod
-    def from_metadata(cls, metadata: Mapping[str, Any], model_name: str) -> "Vocabulary":
+    def from_metadata(
+        cls, metadata: Mapping[str, Any], model_name: str, shapes: Shapes = MappingProxyType({})
+    ) -> "Vocabulary":
         """Read a vocabulary from GGUF metadata or from `/api/show`'s `model_info`.
 
         Args:
             metadata: Keys as in the file, e.g. `tokenizer.ggml.tokens`.
             model_name: Ollama's name for the model. Phi-3's tokens strip white space, which the engine decides by
                 `general.name`; `/api/show` leaves that key out, so this stands in for it.
+            shapes: Dimensions of the file's tensors, for models whose metadata Ollama corrects (`compat.py`).
 
         Raises:
             UnknownVocabulary: Something is missing, contradictory, or not known to be exact here.
         """
+        metadata = corrected(metadata, shapes)
         model = _text(metadata, "model")
         defaults = DEFAULT_IDS.get(model)
         if defaults is None:
