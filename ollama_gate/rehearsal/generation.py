@@ -151,7 +151,8 @@ class _Speech:
             return True
         if not self.runner.shifts_context:
             return False
-        shift = context_shift(self.used, self.task.num_keep, adds_bos=bool(self.vocabulary.specials[0]))
+        # The newest token is not in the cache yet: llama-server counts without it.
+        shift = context_shift(self.used - 1, self.task.num_keep, adds_bos=bool(self.vocabulary.specials[0]))
         self.used += 1 - shift.discard
         self.runner.shifts += 1
         self.entry.notes.append(f"shift: {shift.discard} tokens forgotten after the first {shift.keep}")

@@ -114,16 +114,15 @@ def float32(value: float) -> bytes:
 
 
 def go_number(value: float, digits: str) -> bytes:
-    """A float with the given digits: plain between 1e-6 and 1e21, else with an exponent without leading zeros."""
-    size = abs(value)
-    if size and not 1e-6 <= size < 1e21:
-        mantissa, _, exponent = f"{float(digits):.17e}".partition("e")
-        mantissa = digits.partition("e")[0] if "e" in digits else mantissa.rstrip("0").rstrip(".")
-        sign = "-" if exponent.startswith("-") else "+"
-        return f"{mantissa}e{sign}{exponent.lstrip('+-').lstrip('0').rjust(1 if sign == '-' else 2, '0')}".encode()
+    """A float with the digits that Python gives it, laid out as Go does.
+
+    Go writes an exponent outside 1e-6 to 1e21, and a negative one without leading zeros.
+    """
     if "e" not in digits:
         return digits.removesuffix(".0").encode()
     mantissa, _, exponent = digits.partition("e")
+    if not 1e-6 <= abs(value) < 1e21:
+        return f"{mantissa}e{int(exponent):+d}".encode()
     places = max(0, len(mantissa.partition(".")[2]) - int(exponent))
     return f"{value:.{places}f}".encode()
 

@@ -177,12 +177,17 @@ def run_jinja(text: str, talk: Conversation) -> str:
     Raises:
         StatusError: 400 with llama-server's JSON for what the template itself refuses.
     """
+    messages, begun = list(talk.messages), ""
     switches = {} if talk.think is None else {"enable_thinking": bool(talk.think)}
     if isinstance(talk.think, str):
         switches["reasoning_effort"] = talk.think  # type: ignore[assignment]
+    if messages and messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+        # An answer already begun: it is written after the prompt for the next one, and nothing is thought before it.
+        begun = messages.pop()["content"]
+        switches = {"enable_thinking": False}
     try:
         out = _JINJA.from_string(text).render(
-            messages=[_for_jinja(message) for message in talk.messages],
+            messages=[_for_jinja(message) for message in messages],
             tools=[for_jinja(tool) for tool in talk.tools] or None,
             add_generation_prompt=True,
             bos_token=talk.bos,
@@ -195,7 +200,7 @@ def run_jinja(text: str, talk: Conversation) -> str:
             f"Error: Jinja Exception: {refused}"
         )
         raise llama_server(400, message, "invalid_request_error") from None
-    return out.removeprefix(talk.bos) if talk.bos else out
+    return (out.removeprefix(talk.bos) if talk.bos else out) + begun
 
 
 def _for_jinja(message: Message) -> dict[str, Any]:

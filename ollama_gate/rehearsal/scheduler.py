@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -24,8 +24,10 @@ _SERIAL_FAMILIES = {
 class Scheduler:
     """Loads one model at a time; the others that need a load wait in a bounded queue."""
 
-    def __init__(self, *, parallel: int, max_queue: int, max_loaded: int, load_seconds: float) -> None:
-        """Take the settings that Ollama has as environment variables, and how long a load takes."""
+    def __init__(
+        self, *, parallel: int, max_queue: int, max_loaded: int, load_seconds: float, changed: Callable[[], None]
+    ) -> None:
+        """Take the settings that Ollama has as environment variables, how long a load takes, and whom to tell."""
         self.parallel = parallel
         self.max_queue = max_queue
         self.max_loaded = max_loaded
@@ -35,6 +37,7 @@ class Scheduler:
         self.loads: Counter[str] = Counter()
         """Loads so far by model name, reloads included."""
         self.unloads: Counter[str] = Counter()
+        self._changed = changed
         self._turn = asyncio.Lock()
         self._waiting = 0
 
@@ -133,6 +136,7 @@ class Scheduler:
         runner = Runner(model, options, shift, self._slots(model))
         self.runners[model.blob_digest] = runner
         self.loads[model.name] += 1
+        self._changed()
         return runner
 
     def _effective(self, model: Model, options: Options) -> Options:
@@ -167,6 +171,7 @@ class Scheduler:
         if self.runners.get(runner.model.blob_digest) is runner:
             del self.runners[runner.model.blob_digest]
             self.unloads[runner.model.name] += 1
+            self._changed()
 
 
 def _needs_reload(runner: Runner, wanted: Options, *, shift: bool) -> bool:

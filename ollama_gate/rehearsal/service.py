@@ -67,6 +67,7 @@ class Service:
             max_queue=settings.max_queue,
             max_loaded=settings.max_loaded_models,
             load_seconds=settings.load_seconds,
+            changed=self.journal.changed,
         )
         self.models = {canonical(model.name): model for model in settings.models}
 
