@@ -24,5 +24,4 @@ def command(ctx: click.Context, path: Path | None, listen: str | None, upstream:
         os.environ["OLLAMA_GATE_SERVER_LISTEN"] = listen
     if upstream is not None:
         os.environ["OLLAMA_GATE_UPSTREAM_URL"] = upstream
-    config, file = configuration(path)
-    ctx.exit(app.run(config, file, lambda: configuration(path)[0]))
+    ctx.exit(app.run(*configuration(path)))
