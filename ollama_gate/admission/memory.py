@@ -6,6 +6,7 @@ layers with a cache of their own. The bound for compute buffers was fitted to me
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ollama_gate.admission import memory_rules as rules
 from ollama_gate.admission.shapes import ModelShape
@@ -334,6 +335,7 @@ def _checkpoint_bytes(shape: ModelShape, plan: LaunchPlan, launch: Launch, state
     return count * (tokens * (_ENTRY_BYTES_PER_TOKEN + rows) + states)
 
 
+@lru_cache(maxsize=1024)
 def largest_window(shape: ModelShape, plan: LaunchPlan, limit: int, *, with_host: bool = True) -> int:
     """The largest num_ctx whose footprint stays within `limit` bytes; 0 when none does.
 

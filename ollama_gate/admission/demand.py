@@ -1,0 +1,46 @@
+"""What a request asks of the memory: its model's shape, the launch that will hold it, and what both come to."""
+
+from dataclasses import dataclass, replace
+
+from ollama_gate.admission.memory import Footprint, Launch, LaunchPlan, footprint
+from ollama_gate.admission.shapes import ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One model as this gate has it loaded. Made once for each model and configuration, not for each request."""
+
+    footprint: Footprint
+    shape: ModelShape | None = None
+    """None for a model whose metadata says nothing; then its footprint is a guess from its file."""
+    plan: LaunchPlan | None = None
+
+    @classmethod
+    def of(cls, shape: ModelShape, plan: LaunchPlan) -> "Demand":
+        """The demand of a model with known metadata."""
+        return cls(footprint(shape, plan), shape, plan)
+
+    @classmethod
+    def guess(cls, file_bytes: int, num_ctx: int) -> "Demand":
+        """The demand of a model about which only its file's size is known: half as much again, one slot."""
+        launch = Launch(num_ctx, 1, 0, 0, 0)
+        parts = dict.fromkeys(Footprint.__dataclass_fields__, 0)
+        del parts["launch"], parts["notes"]
+        parts |= {"weights": file_bytes, "headroom": file_bytes // 2}
+        return cls(Footprint(launch, **parts, notes=("no metadata: booked at one and a half times its file",)))
+
+    @property
+    def num_ctx(self) -> int:
+        """The window as `/api/ps` will report it."""
+        return self.footprint.launch.num_ctx
+
+    @property
+    def slots(self) -> int:
+        """How many requests Ollama runs at once."""
+        return self.footprint.launch.num_parallel
+
+    def at(self, num_ctx: int) -> Footprint:
+        """What the model takes when it was loaded with another window than ours."""
+        if self.shape is None or self.plan is None or num_ctx == self.num_ctx:
+            return self.footprint
+        return footprint(self.shape, replace(self.plan, num_ctx=num_ctx))

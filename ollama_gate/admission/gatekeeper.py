@@ -1,0 +1,244 @@
+"""Admission on the event loop: a lease for each request, and the timers and calls that the pure scheduler asks for."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from ollama_gate.admission.alerts import Alert
+from ollama_gate.admission.demand import Demand
+from ollama_gate.admission.holdings import MemoryPolicy, Outcome
+from ollama_gate.admission.queue import Place, QueuePolicy, Ticket
+from ollama_gate.admission.residents import Reported
+from ollama_gate.admission.scheduler import Scheduler
+from ollama_gate.errors import Refusal, Refused, UpstreamError
+from ollama_gate.requests import Control
+from ollama_gate.tasks import spawn
+
+
+class Lease:
+    """A request's hold on a slot and on memory, as an async context manager.
+
+    Entering waits for the turn. Leaving frees everything, however it is left.
+
+    Raises:
+        Refused: on entering, with status 503.
+    """
+
+    __slots__ = ("_gatekeeper", "_outcome", "_ticket", "waited")
+
+    def __init__(self, gatekeeper: "Gatekeeper", ticket: Ticket) -> None:
+        self._gatekeeper = gatekeeper
+        self._ticket = ticket
+        self._outcome = Outcome.LEFT
+        self.waited = 0.0
+        """Seconds in the queue."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether Ollama has to load the model before it can answer."""
+        return self._ticket.loads
+
+    def answered(self) -> None:
+        """Ollama has begun to answer, be it with a client error: the model is loaded."""
+        if self._outcome is not Outcome.ANSWERED:
+            self._outcome = Outcome.ANSWERED
+            self._gatekeeper.answered(self._ticket)
+
+    def failed(self) -> None:
+        """Nothing was loaded: the request was never sent, or Ollama said that it could not load or run the model."""
+        self._outcome = Outcome.FAILED
+
+    async def __aenter__(self) -> Self:
+        self.waited = await self._gatekeeper.admit(self._ticket)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._gatekeeper.release(self._ticket, self._outcome)
+
+
+class Gatekeeper:
+    """The one place that lets requests through to Ollama's models."""
+
+    def __init__(
+        self,
+        queue: QueuePolicy,
+        memory: MemoryPolicy,
+        *,
+        residents: Callable[[], Awaitable[Sequence[Reported]]],
+        unload: Callable[[str], Awaitable[object]],
+        on_alert: Callable[[Alert], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin with empty queues; nothing is asked yet.
+
+        Args:
+            queue: How many may wait, how long.
+            memory: The limit and how it is kept.
+            residents: Asks `/api/ps`; raises UpstreamError when it cannot.
+            unload: Tells Ollama to unload a model (`keep_alive:0`), given its key; raises UpstreamError likewise.
+            on_alert: Told of what the guard newly found.
+            clock: Seconds, never going back.
+        """
+        self.scheduler = Scheduler(queue, memory, self)
+        self._residents = residents
+        self._unload = unload
+        self._on_alert = on_alert
+        self._clock = clock
+        self._turns: dict[Ticket, asyncio.Future[Refusal | None]] = {}
+        self._refused_at_once: Refusal | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking = False
+        self._look_again = False
+
+    def lease(
+        self,
+        model: str,
+        client: str,
+        demand: Demand | None,
+        *,
+        priority: int = 0,
+        control: Control = Control.NONE,
+    ) -> Lease:
+        """A lease to be entered with `async with`.
+
+        Args:
+            model: Key of the runner: names that share a file share it.
+            client: Whom to be fair to: an API key, else an address.
+            demand: What the model takes; None for models that are not loaded here.
+            priority: Higher goes first.
+            control: A preload takes no slot if the model is loaded; an unload never waits.
+        """
+        return Lease(self, Ticket(model, client, demand, control, priority))
+
+    async def admit(self, ticket: Ticket) -> float:
+        """Wait until the ticket may run; returns the seconds it waited.
+
+        Raises:
+            Refused: it may not.
+        """
+        now = self._clock()
+        self.scheduler.arrive(ticket, now)
+        if ticket.place is Place.RUNNING or ticket.place is Place.PASSING:
+            return 0.0
+        if ticket.place is Place.GONE:
+            refusal, self._refused_at_once = self._refused_at_once, None
+        else:
+            turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
+            if self._timer is None:
+                self._set_timer(now)
+            try:
+                refusal = await turn
+            except asyncio.CancelledError:
+                self._withdraw(ticket)
+                raise
+        if refusal is not None:
+            raise Refused(refusal)
+        return self._clock() - now
+
+    def _withdraw(self, ticket: Ticket) -> None:
+        """The client went while its request waited, perhaps at the very moment of its turn."""
+        self._turns.pop(ticket, None)
+        if ticket.place is Place.WAITING:
+            self.scheduler.leave(ticket, self._clock())
+        elif ticket.place is Place.RUNNING:
+            self.scheduler.finish(ticket, Outcome.FAILED, self._clock())
+
+    def answered(self, ticket: Ticket) -> None:
+        """Ollama has begun to answer."""
+        self.scheduler.loaded(ticket, self._clock())
+
+    def release(self, ticket: Ticket, outcome: Outcome) -> None:
+        """The request is over."""
+        self.scheduler.finish(ticket, outcome, self._clock())
+
+    async def guard(self, every: float) -> None:
+        """Compare the ledger with `/api/ps` for ever, every so many seconds."""
+        while True:
+            self.look()
+            await asyncio.sleep(every)
+
+    def close(self) -> None:
+        """Stop the timer; who still waits is cancelled by whoever runs it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What the scheduler asks for (`scheduler.Effects`).
+
+    def start(self, ticket: Ticket) -> None:
+        """Wake the request, if it slept."""
+        if (turn := self._turns.pop(ticket, None)) is not None and not turn.done():
+            turn.set_result(None)
+
+    def refuse(self, ticket: Ticket, refusal: Refusal) -> None:
+        """Wake the request with its refusal; one that has not slept yet takes it from here."""
+        if (turn := self._turns.pop(ticket, None)) is None:
+            self._refused_at_once = refusal
+        elif not turn.done():
+            turn.set_result(refusal)
+
+    def evict(self, model: str) -> None:
+        """Tell Ollama in the background."""
+        _ = spawn(self._evict(model), name=f"unload {model}")
+
+    def look(self) -> None:
+        """Ask `/api/ps` in the background; one question at a time."""
+        self._look_again = True
+        if not self._looking:
+            self._looking = True
+            _ = spawn(self._look(), name="look at /api/ps")
+
+    def alert(self, alert: Alert) -> None:
+        """Hand it on."""
+        self._on_alert(alert)
+
+    async def _evict(self, model: str) -> None:
+        told = False
+        try:
+            await self._unload(model)
+            told = True
+        except UpstreamError:
+            pass  # the model stays, which is what `told` says
+        finally:
+            now = self._clock()
+            if told:
+                self.scheduler.evicted(model, now)
+            else:
+                self.scheduler.stays(model, now)
+
+    async def _look(self) -> None:
+        try:
+            while self._look_again:
+                self._look_again = False
+                asked_at = self._clock()
+                try:
+                    reported = await self._residents()
+                except UpstreamError:
+                    return  # the next tick or the guard asks again
+                self.scheduler.reconcile(reported, asked_at, self._clock())
+        finally:
+            self._looking = False
+            self._set_timer(self._clock())  # whoever waits for memory wants the next look soon
+
+    def _set_timer(self, now: float) -> None:
+        due = self.scheduler.next_due(now)
+        if due is None:
+            self.close()
+            return
+        loop = asyncio.get_running_loop()
+        delay = max(due - now, 0.0)
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + delay:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._clock()
+        self.scheduler.tick(now)
+        self._set_timer(now)

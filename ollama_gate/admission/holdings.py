@@ -1,0 +1,122 @@
+"""The ledger's words: what it decides, and what it knows of one model."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from ollama_gate.admission.demand import Demand
+from ollama_gate.admission.residents import Reported
+
+
+class OnFull(StrEnum):
+    """What happens to a load that does not fit beside what is resident."""
+
+    EVICT = "evict"
+    """The least recently used idle models are unloaded for it."""
+    WAIT = "wait"
+    """It waits until enough idle models have expired by themselves."""
+    REFUSE = "refuse"
+    """It is refused at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPolicy:
+    """The limit and how it is kept. Times are seconds."""
+
+    limit: int | None = None
+    """Bytes; None for no limit."""
+    on_full: OnFull = OnFull.EVICT
+    counts_host: bool = True
+    """Whether the limit covers host memory too (a CPU or unified memory) or only the GPUs'."""
+    drain_after: float = 15.0
+    """After waiting so long for busy models a load stops them from taking new requests."""
+    load_grace: float = 10.0
+    """A load that nobody waits for any more is aborted by Ollama; its memory counts as taken for so long."""
+    leave_grace: float = 30.0
+    """A model told to go that is still listed after so long counts as resident again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The request may go on; its memory is booked."""
+
+    loads: bool
+    """Ollama will load the model for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now: models have to become idle, or to go, first."""
+
+    evict: tuple[str, ...] = ()
+    """Idle models that are to be unloaded for it; they are marked as leaving already."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoesNotFit:
+    """Not at all, or not while others are resident and the policy is not to wait."""
+
+    needed: int
+    limit: int
+    free: int
+    largest_now: int
+    """The largest num_ctx that would fit beside what is resident; 0 when none would."""
+    largest_ever: int
+    """The same with nothing else loaded."""
+    retry_at: float | None = None
+    """When the next idle model expires; None when waiting would not help or nothing is known."""
+
+
+Decision = Granted | Wait | DoesNotFit
+
+RESIDENT_GRANT = Granted(loads=False)
+LOAD_GRANT = Granted(loads=True)
+
+
+class Stage(Enum):
+    """What the ledger believes of a model."""
+
+    LOADING = "loading"
+    RESIDENT = "resident"
+    LEAVING = "leaving"
+
+
+class Outcome(Enum):
+    """How a request that held memory ended, as far as memory is concerned."""
+
+    ANSWERED = "answered"
+    """Ollama answered it: the model is loaded."""
+    FAILED = "failed"
+    """Ollama said that it could not load or run the model, or could not be reached."""
+    LEFT = "left"
+    """The client went before Ollama said anything: nobody knows how far a load came."""
+
+
+@dataclass(slots=True)
+class Holding:
+    """One model's memory."""
+
+    model: str
+    stage: Stage
+    booked: int
+    num_ctx: int
+    demand: Demand | None = None
+    """None while only `/api/ps` has told of it."""
+    users: int = 0
+    """Requests that hold it now."""
+    since: float = -math.inf
+    """When it entered its stage; what was asked before says nothing about it."""
+    last_used: float = -math.inf
+    seen: float = -math.inf
+    """When it was last certain to be there."""
+    abandoned_at: float | None = None
+    """When the last request left without an answer; what Ollama made of its load is not known yet."""
+    expires_at: float | None = None
+    reported: Reported | None = None
+    draining: bool = False
+    """Takes no new requests, so that it becomes idle and can go."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could be unloaded now without breaking a request."""
+        return self.users == 0 and self.stage is Stage.RESIDENT

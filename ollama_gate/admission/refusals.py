@@ -1,0 +1,99 @@
+"""The refusals of admission: 503, with a Retry-After that is true or none at all.
+
+Some agents take certain words in a 503 for a prompt that is too long and start to compact; those words (`too many
+tokens`, `context length` and the like) do not occur here.
+"""
+
+import math
+
+from ollama_gate.admission.holdings import DoesNotFit
+from ollama_gate.errors import Refusal
+
+_GIB = 1024**3
+
+
+def queue_full(model: str, *, waiting: int, slots: int, retry_after: int) -> Refusal:
+    """So many wait for the model already that no more may."""
+    return Refusal(
+        503,
+        "queue_full",
+        f"{model} is busy: {waiting} requests wait for its {_slots(slots)}. Try again in {retry_after} s.",
+        type="overloaded_error",
+        reason="Queue Full",
+        details={"model": model, "waiting": waiting, "slots": slots, "retry_after": retry_after},
+        headers={"Retry-After": str(retry_after)},
+    )
+
+
+def queue_timeout(model: str, *, waited: float, slots: int, for_memory: bool, retry_after: int) -> Refusal:
+    """The request has waited as long as it may."""
+    what = "room in memory" if for_memory else f"one of its {_slots(slots)}" if slots > 1 else "its slot"
+    return Refusal(
+        503,
+        "queue_timeout",
+        f"{model} is busy: after {waited:.0f} s there was still no turn for {what}. Try again in {retry_after} s.",
+        type="overloaded_error",
+        reason="Queue Wait Over",
+        details={
+            "model": model,
+            "waited": round(waited, 1),
+            "waits_for": "memory" if for_memory else "slot",
+            "slots": slots,
+            "retry_after": retry_after,
+        },
+        headers={"Retry-After": str(retry_after)},
+    )
+
+
+def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: float) -> Refusal:
+    """The model's load would pass the memory limit."""
+    ever = why.needed <= why.limit
+    within = (
+        f"only {_gib(why.free)} of the limit of {_gib(why.limit)} is free"
+        if ever
+        else f"the limit is {_gib(why.limit)}"
+    )
+    advice = _advice(why, ever=ever)
+    headers = {}
+    if ever:
+        soon = 30 if why.retry_at is None else max(1, min(math.ceil(why.retry_at - now), 3600))
+        headers["Retry-After"] = str(soon)
+    else:
+        headers["x-should-retry"] = "false"
+    return Refusal(
+        503,
+        "model_does_not_fit",
+        f"{model} cannot be loaded: with a window of {num_ctx} and {_slots(slots)} it takes {_gib(why.needed)}, "
+        f"and {within}. {advice}",
+        type="overloaded_error" if ever else "api_error",
+        reason="Model Does Not Fit",
+        details={
+            "model": model,
+            "needed_bytes": why.needed,
+            "limit_bytes": why.limit,
+            "free_bytes": why.free,
+            "num_ctx": num_ctx,
+            "num_parallel": slots,
+            "largest_num_ctx_now": why.largest_now,
+            "largest_num_ctx": why.largest_ever,
+        },
+        headers=headers,
+    )
+
+
+def _advice(why: DoesNotFit, *, ever: bool) -> str:
+    if ever and why.largest_now:
+        return f"A num_ctx of at most {why.largest_now} would fit beside what is loaded."
+    if ever:
+        return "It fits when another model has been unloaded."
+    if why.largest_ever:
+        return f"The operator can give it a num_ctx of at most {why.largest_ever}, or raise memory.limit."
+    return "No num_ctx makes it fit; the operator can raise memory.limit."
+
+
+def _slots(count: int) -> str:
+    return "1 slot" if count == 1 else f"{count} slots"
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"

@@ -1,0 +1,266 @@
+"""Who runs next, everywhere: the queues of all models over the one ledger.
+
+A pure state machine. It is told what happens (a request arrives, ends, is cancelled; time passes; `/api/ps` answered)
+and says what to do through `Effects`. All calls come from one thread, so there are no locks.
+
+Memory is handed out in order of asking: models whose next request needs a load stand in one line, and a later load
+never overtakes an earlier one. Requests for what is loaded do not stand in it. A load that has waited `drain_after`
+seconds for busy models makes them stop taking requests, so that even under steady traffic its turn comes.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from ollama_gate.admission import refusals
+from ollama_gate.admission.alerts import Alert
+from ollama_gate.admission.holdings import Decision, DoesNotFit, Granted, MemoryPolicy, Outcome, Wait
+from ollama_gate.admission.ledger import Ledger
+from ollama_gate.admission.queue import Place, QueuePolicy, SlotQueue, Ticket
+from ollama_gate.admission.residents import Reported
+from ollama_gate.errors import Refusal
+from ollama_gate.requests import Control
+
+_MEMORY_POLL = 0.25
+"""Seconds between two looks at `/api/ps` while somebody waits for memory."""
+
+
+class Effects(Protocol):
+    """What the scheduler has done by others. None of these may call the scheduler back before it returns."""
+
+    def start(self, ticket: Ticket) -> None:
+        """The request may go to Ollama now."""
+        ...
+
+    def refuse(self, ticket: Ticket, refusal: Refusal) -> None:
+        """The request will not be served."""
+        ...
+
+    def evict(self, model: str) -> None:
+        """Have Ollama unload an idle model; `evicted` or `stays` must follow."""
+        ...
+
+    def look(self) -> None:
+        """Somebody waits for memory: ask `/api/ps` soon."""
+        ...
+
+    def alert(self, alert: Alert) -> None:
+        """The guard found something new."""
+        ...
+
+
+class Scheduler:
+    """Admission as a whole. `now` is seconds on any clock that never goes back."""
+
+    def __init__(self, queue: QueuePolicy, memory: MemoryPolicy, effects: Effects) -> None:
+        self.ledger = Ledger(memory)
+        self._policy = queue
+        self._effects = effects
+        self._queues: dict[str, SlotQueue] = {}
+        self._line: OrderedDict[str, float] = OrderedDict()
+        """Models whose next request waits for memory, and since when."""
+        self._drained_for: str | None = None
+        """The model in the line for which others take no new requests."""
+
+    @property
+    def queues(self) -> dict[str, SlotQueue]:
+        """The queue of every model that was ever asked for; not to be changed."""
+        return self._queues
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """Models that wait for memory, the next one first."""
+        return tuple(self._line)
+
+    def configure(self, queue: QueuePolicy, memory: MemoryPolicy, now: float) -> None:
+        """Take new policies; who waits or runs stays where it is."""
+        self._policy = queue
+        self.ledger.policy = memory
+        for line in self._queues.values():
+            line.policy = queue
+        self._pump_line(now)
+
+    def arrive(self, ticket: Ticket, now: float) -> None:
+        """A request asks for a slot and, if need be, memory; it is started, refused, or waits when this returns."""
+        ticket.arrived = now
+        demand = ticket.demand
+        if demand is None or ticket.control is Control.UNLOAD:
+            self._pass(ticket, now)
+            return
+        queue = self._queues.get(ticket.model)
+        if queue is None:
+            queue = self._queues[ticket.model] = SlotQueue(demand.slots, self._policy)
+        queue.slots = demand.slots
+        # A preload runs nothing, so what is loaded already needs no slot for it.
+        slotless = ticket.control is Control.LOAD and not self.ledger.needs_memory(ticket.model, demand)
+        if slotless or (queue.free and not queue.waiting):
+            match self._ask(ticket, now):
+                case Granted() if slotless:
+                    self._pass(ticket, now)
+                    return
+                case Granted():
+                    queue.start(ticket, now)
+                    self._effects.start(ticket)
+                    return
+                case DoesNotFit() as why:
+                    self._turn_away(ticket, why, now)
+                    return
+                case Wait():
+                    pass
+        if queue.full:
+            ticket.place = Place.GONE
+            self._leave_line_if_empty(ticket.model, now)
+            retry = queue.retry_after(now)
+            refusal = refusals.queue_full(ticket.model, waiting=queue.waiting, slots=queue.slots, retry_after=retry)
+            self._effects.refuse(ticket, refusal)
+            return
+        queue.enqueue(ticket)
+
+    def loaded(self, ticket: Ticket, now: float) -> None:
+        """Ollama has begun to answer a request that runs: its model is loaded."""
+        if ticket.demand is not None and ticket.control is not Control.UNLOAD:
+            self.ledger.loaded(ticket.model, ticket.demand, now)
+
+    def finish(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+        """A request that was started has ended, one way or another."""
+        if ticket.place is Place.RUNNING:
+            self._queues[ticket.model].finish(ticket, now)
+        ticket.place = Place.GONE
+        if ticket.control is Control.UNLOAD:
+            if outcome is Outcome.ANSWERED:
+                self.ledger.leave(ticket.model, now)
+                self._effects.look()
+            return
+        if ticket.demand is None:
+            return
+        self.ledger.finish(ticket.model, ticket.demand, outcome, now)
+        if outcome is not Outcome.ANSWERED:
+            self._effects.look()
+        self._pump(ticket.model, now)
+        self._pump_line(now)
+
+    def leave(self, ticket: Ticket, now: float) -> None:
+        """A waiting request is no longer wanted."""
+        self._queues[ticket.model].cancel(ticket)
+        self._leave_line_if_empty(ticket.model, now)
+        self._pump_line(now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: refuse who waited too long, and let a load that waits long have its way."""
+        for model, queue in self._queues.items():
+            for ticket in queue.overdue(now):
+                queue.cancel(ticket)
+                refusal = refusals.queue_timeout(
+                    model,
+                    waited=now - ticket.arrived,
+                    slots=queue.slots,
+                    for_memory=model in self._line,
+                    retry_after=queue.retry_after(now),
+                )
+                self._effects.refuse(ticket, refusal)
+            self._leave_line_if_empty(model, now)
+        self._pump_line(now)
+        if not self._line:
+            return
+        model, since = next(iter(self._line.items()))
+        head = self._queues[model].head()
+        if now - since >= self.ledger.policy.drain_after and self._drained_for is None and head and head.demand:
+            self._drained_for = model
+            self.ledger.drain(model, head.demand)
+            self._pump_line(now)
+        self._effects.look()
+
+    def next_due(self, now: float) -> float | None:
+        """When `tick` is wanted; None when nobody waits."""
+        oldest = [at for queue in self._queues.values() if (at := queue.oldest()) is not None]
+        if not oldest:
+            return None
+        due = min(oldest) + self._policy.deadline
+        return min(due, now + _MEMORY_POLL) if self._line else due
+
+    def evicted(self, model: str, now: float) -> None:
+        """Ollama has taken the order to unload a model; `/api/ps` will say when it is gone."""
+        self.ledger.left(model, now)
+        self._effects.look()
+
+    def stays(self, model: str, now: float) -> None:
+        """Ollama could not be told to unload a model. What waits for its memory asks again with the next tick."""
+        self.ledger.stays(model, now)
+
+    def reconcile(self, reported: Sequence[Reported], asked_at: float, now: float) -> None:
+        """Follow an answer of `/api/ps` that was asked for at `asked_at`."""
+        for alert in self.ledger.reconcile(reported, asked_at, now):
+            self._effects.alert(alert)
+        self._pump_line(now)
+
+    def _pass(self, ticket: Ticket, now: float) -> None:
+        ticket.place, ticket.started = Place.PASSING, now
+        self._effects.start(ticket)
+
+    def _ask(self, ticket: Ticket, now: float) -> Decision:
+        """Ask the ledger, unless other loads asked before."""
+        model, demand = ticket.model, ticket.demand
+        assert demand is not None  # noqa: S101  (a ticket without demand passes before any queue)
+        decision: Decision
+        if (
+            self._line
+            and next(iter(self._line)) != model
+            and self.ledger.needs_memory(model, demand)
+            and not self.ledger.impossible(demand)
+        ):
+            decision = Wait()
+        else:
+            patience = ticket.arrived + self._policy.deadline - now
+            decision = self.ledger.request(model, demand, now, patience)
+        if isinstance(decision, Wait):
+            if model not in self._line:
+                self._line[model] = now
+                self._effects.look()
+            for idle in decision.evict:
+                self._effects.evict(idle)
+        elif isinstance(decision, Granted):
+            ticket.loads = decision.loads
+        return decision
+
+    def _pump(self, model: str, now: float) -> None:
+        """Start whoever can start on one model."""
+        queue = self._queues[model]
+        while queue.free and (head := queue.head()) is not None:
+            match self._ask(head, now):
+                case Granted():
+                    queue.start(head, now)
+                    self._effects.start(head)
+                    self._leave_line(model, now)
+                case DoesNotFit() as why:
+                    queue.cancel(head)
+                    self._turn_away(head, why, now)
+                case Wait():
+                    return
+        self._leave_line(model, now)  # nobody waits for its memory: the line is empty or its slots are taken
+
+    def _pump_line(self, now: float) -> None:
+        """Let the loads that wait for memory try, in their order."""
+        while self._line:
+            first = next(iter(self._line))
+            self._pump(first, now)
+            if next(iter(self._line), None) == first:
+                return
+
+    def _turn_away(self, ticket: Ticket, why: DoesNotFit, now: float) -> None:
+        ticket.place = Place.GONE
+        launch = ticket.demand.footprint.launch if ticket.demand else None
+        num_ctx, slots = (launch.num_ctx, launch.num_parallel) if launch else (0, 1)
+        self._effects.refuse(ticket, refusals.does_not_fit(ticket.model, num_ctx, slots, why, now))
+
+    def _leave_line_if_empty(self, model: str, now: float) -> None:
+        if model in self._line and not self._queues[model].waiting:
+            self._leave_line(model, now)
+
+    def _leave_line(self, model: str, now: float) -> None:
+        """The model asks for no memory any more; whoever was held back for it goes on."""
+        self._line.pop(model, None)
+        if self._drained_for == model:
+            self._drained_for = None
+            for drained in self.ledger.undrain():
+                if drained in self._queues:
+                    self._pump(drained, now)
