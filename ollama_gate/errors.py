@@ -49,17 +49,26 @@ class ConfigError(GateError):
 class UpstreamError(GateError):
     """Base of what goes wrong between the gate and Ollama."""
 
+    code = "upstream_failed"
+    """A stable word for programs, metrics and the log."""
+
 
 class UpstreamUnreachable(UpstreamError):
     """No connection could be made; nothing was sent."""
+
+    code = "upstream_unreachable"
 
 
 class UpstreamTimeout(UpstreamError):
     """Ollama accepted the request and then was silent for longer than the idle timeout."""
 
+    code = "upstream_timeout"
+
 
 class UpstreamBroken(UpstreamError):
     """The connection ended before the answer did."""
+
+    code = "upstream_broken"
 
 
 class CountingError(GateError):

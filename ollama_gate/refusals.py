@@ -5,12 +5,13 @@ compacting or by telling its user; the page `docs/refusals.md` lists them. N in 
 because some agents drop M - N tokens.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ollama_gate.errors import Refusal
+from ollama_gate.errors import Refusal, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from ollama_gate.requests import InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.window import EmbedLimit, Window
 
@@ -106,6 +107,25 @@ def input_too_long(
     )
 
 
+def refused_upstream(request: InferenceRequest, tokens: int | None, limit: int | None, window: Window) -> Refusal:
+    """The refusal of a prompt that the gate let pass and Ollama found too long; nothing was cut."""
+    most = min(window.largest_prompt, limit - 1 if limit is not None else window.largest_prompt)
+    known = tokens if tokens is not None else most + 1
+    param = {Kind.CHAT: "messages", Kind.GENERATE: "prompt"}.get(request.kind, "input")
+    return Refusal(
+        status=400,
+        code=CODE,
+        message=(
+            f"{sentence(known, most)} (Ollama's own count{'' if tokens is not None else ' was not told'}; "
+            "the gate had let this request pass.) Shorten it."
+        ),
+        param=param,
+        reason=REASON,
+        details={"prompt_tokens": tokens, "limit": most, "window": window.num_ctx, "counted_by": "ollama"},
+        headers=HEADERS,
+    )
+
+
 def facts(count: PromptCount, window: Window) -> dict[str, Any]:
     """Numbers of a count and its window, for programs."""
     parts = count.parts
@@ -124,10 +144,45 @@ def facts(count: PromptCount, window: Window) -> dict[str, Any]:
     }
 
 
+def upstream_failed(failure: UpstreamError, url: str) -> Refusal:
+    """What the client is told when Ollama gave no answer."""
+    if isinstance(failure, UpstreamUnreachable):
+        return Refusal(
+            503,
+            failure.code,
+            f"Ollama does not answer at {url} ({failure}). The gate goes on by itself when it is back.",
+            type="api_error",
+            headers={"Retry-After": "5"},
+        )
+    if isinstance(failure, UpstreamTimeout):
+        return Refusal(504, failure.code, f"{failure}. Nothing was sent to you before.", type="api_error")
+    return Refusal(
+        502, failure.code, f"Ollama broke the connection off before it answered: {failure}", type="api_error"
+    )
+
+
+def conversation_key(request: InferenceRequest) -> bytes:
+    """What tells one conversation from another: the client's session id, else the model and how it began.
+
+    The first user message and what stands before it stay the same while a conversation grows, and agents keep them when
+    they compact. Sixteen bytes.
+    """
+    if request.session:
+        return hashlib.blake2b(request.session.encode(), digest_size=16, person=b"session").digest()
+    mark = hashlib.blake2b(request.model.lower().encode(), digest_size=16, person=b"opening")
+    for message in request.body.get("messages") or ():
+        mark.update(str(message.get("role")).encode("utf-8", "surrogatepass") + b"\0")
+        mark.update((message.get("content") or "").encode("utf-8", "surrogatepass") + b"\0")
+        if message.get("role") == "user":
+            break
+    mark.update((request.body.get("prompt") or "")[:256].encode("utf-8", "surrogatepass"))
+    return mark.digest()
+
+
 class RefusalMemory:
     """Refused bodies of the last seconds, so that a body sent again and again costs nothing to refuse.
 
-    Keys are hashes of (route, body); time is passed in as seconds of any steady clock.
+    Time is passed in as seconds of any steady clock.
     """
 
     def __init__(self, seconds: float, capacity: int = 256) -> None:
@@ -140,29 +195,36 @@ class RefusalMemory:
         """How many refusals are held, late ones included."""
         return len(self._held)
 
-    def recall(self, key: bytes, now: float) -> Refusal | None:
-        """The refusal of this body, if it was given less than `seconds` ago."""
+    def recall(self, route: str, body: bytes, now: float) -> Refusal | None:
+        """The refusal of this body on this route, if it was given less than `seconds` ago."""
+        if not self._held:
+            return None
+        key = _body_key(route, body)
         found = self._held.get(key)
         if found is None:
             return None
         if now >= found[0]:
             del self._held[key]
             return None
-        headers = {**found[1].headers, "x-ollama-gate-repeated": "true"}
-        return replace(found[1], headers=headers)
+        return replace(found[1], headers={**found[1].headers, "x-ollama-gate-repeated": "true"})
 
-    def keep(self, key: bytes, refusal: Refusal, now: float) -> None:
+    def keep(self, route: str, body: bytes, refusal: Refusal, now: float) -> None:
         """Remember a refusal; the oldest goes when there is no room."""
         if self._seconds <= 0:
             return
+        key = _body_key(route, body)
         self._held[key] = (now + self._seconds, refusal)
         self._held.move_to_end(key)
         if len(self._held) > self._capacity:
             self._held.popitem(last=False)
 
     def forget(self) -> None:
-        """Drop everything: a configuration or a model has changed."""
+        """Drop everything: a model has changed."""
         self._held.clear()
+
+
+def _body_key(route: str, body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16, key=route.encode()[:64]).digest()
 
 
 class GraceBook:

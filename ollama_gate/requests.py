@@ -117,6 +117,15 @@ class Rung(StrEnum):
     BOUND = "bound"
 
 
+class Basis(StrEnum):
+    """What a count was made from."""
+
+    HERE = "rendered here"
+    ASKED = "rendered by ollama"
+    ESTIMATED = "estimated"
+    BYTES = "bytes"
+
+
 @dataclass(frozen=True, slots=True)
 class PromptCount:
     """What a prompt costs."""
@@ -131,3 +140,4 @@ class PromptCount:
     """Embeddings: tokens of each input."""
     why: str = ""
     """Why it is not exact, for people; empty when it is."""
+    basis: Basis = Basis.BYTES

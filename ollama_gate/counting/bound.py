@@ -20,7 +20,6 @@ SPECIALS: Final = 2
 """BOS and EOS, whether or not the tokenizer adds them."""
 IMAGE_TOKENS: Final = 768
 """What Ollama itself reckons for an image whose cost it does not know (`server/prompt.go`, v0.33)."""
-_UNBOUNDED: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +37,23 @@ class TemplateCost:
     measured: bool = False
 
 
-def at_most(
-    request: InferenceRequest, cost: TemplateCost, *, spm_prefix: bool = False, image_tokens: int | None = None
-) -> int:
-    """An upper bound on the tokens of a chat or generate prompt.
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The most that a prompt's text can have."""
+
+    bytes: int
+    images: int
+
+
+def most_bytes(request: InferenceRequest, cost: TemplateCost) -> Size | None:
+    """The longest text that the prompt of a chat or generate request can have.
+
+    None where there is no telling: a request's own template may repeat its texts as often as it likes, and the tokens
+    of `context` stand for a text that is not known here.
 
     Args:
         request: what is counted.
         cost: what the model's template adds.
-        spm_prefix: the vocabulary puts a blank in front of every run of text (Llama 2, Phi 3), which costs one more
-            token for each special token; the shortest special token has three bytes.
-        image_tokens: the cost of one image.
     """
     body = request.body
     if request.kind is Kind.CHAT:
@@ -57,19 +62,28 @@ def at_most(
         tools = body.get("tools")
         if tools:
             size += cost.tools_times * _printed(tools) + cost.each * len(tools)
-    elif body.get("template") or body.get("context"):
-        return _UNBOUNDED  # the request's own template may repeat its texts as often as it likes
-    else:
-        prompt = byte_length(body.get("prompt") or "")
-        images = len(body.get("images") or ())
-        if body.get("raw"):
-            size = prompt
-        else:
-            texts = prompt + byte_length(body.get("system") or "") + byte_length(body.get("suffix") or "")
-            size = cost.fixed + 2 * cost.each + cost.times * texts
-    if spm_prefix:
-        size += size // 3 + 1
-    return size + SPECIALS + images * (image_tokens or IMAGE_TOKENS)
+        return Size(size, images)
+    if body.get("template") or body.get("context"):
+        return None
+    prompt, images = byte_length(body.get("prompt") or ""), len(body.get("images") or ())
+    if body.get("raw"):
+        return Size(prompt, images)
+    texts = prompt + byte_length(body.get("system") or "") + byte_length(body.get("suffix") or "")
+    return Size(cost.fixed + 2 * cost.each + cost.times * texts, images)
+
+
+def tokens_of_bytes(size: int, tokenizer_model: str) -> int | None:
+    """The most tokens that a text of so many bytes can have, from the kind of vocabulary alone.
+
+    Byte-level BPE and Gemma 4 never make more than one token of a byte, WordPiece never more than one of a character.
+    SPM vocabularies that put a blank in front of every run of text can make one more for each special token, and those
+    have at least one byte each. Unigram ones normalise with NFKC, which has no useful bound: None.
+    """
+    if tokenizer_model in ("gpt2", "gemma4", "bert"):
+        return size + SPECIALS
+    if tokenizer_model == "llama":
+        return 2 * size + 1 + SPECIALS
+    return None
 
 
 def at_least(request: InferenceRequest, longest_token: int) -> int:
@@ -128,6 +142,14 @@ def _printed(value: Any) -> int:
     marks = raw.count(b",") + raw.count(b":")
     angles = raw.count(b"<") + raw.count(b">") + raw.count(b"&")
     return len(raw) + marks + 5 * angles + 2 * raw.count(b"\\")
+
+
+def unmeasured(system: str, messages: Iterable[Mapping[str, Any]]) -> TemplateCost:
+    """The generous constants for a template that was not measured yet, with the Modelfile's own texts in them."""
+    own = 2 * byte_length(system)
+    for message in messages:
+        own += 2 * byte_length(str(message.get("content") or "")) + 160
+    return TemplateCost(fixed=2048 + own)
 
 
 _MARK: Final = "kXqVzJw"

@@ -27,6 +27,8 @@ class UpstreamSettings:
     idle_timeout: float = 600.0
     """Longest silence of Ollama, before the first byte or between two. A model load is silent for minutes."""
     forward_authorization: bool = False
+    max_connections: int = 0
+    """Most connections at one time; 0 is no limit."""
 
 
 class Upstream:
@@ -49,7 +51,7 @@ class Upstream:
 
     async def __aenter__(self) -> Self:
         """Open the connection pool."""
-        connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30)
+        connector = aiohttp.TCPConnector(limit=self.settings.max_connections, ttl_dns_cache=60, keepalive_timeout=30)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -106,26 +108,43 @@ class Upstream:
 
     async def post_json(self, path: str, payload: Mapping[str, Any], *, within: float = 30.0) -> Any:
         """Ask Ollama for a JSON document; None when it answers with an error."""
-        return await self._json("POST", path, orjson.dumps(payload), within)
+        return await self._json("POST", path, payload, within)
 
-    async def _json(self, method: str, path: str, body: bytes | None, within: float) -> Any:
-        headers: CIMultiDict[str] = CIMultiDict({"Content-Type": "application/json"} if body is not None else {})
-        try:
-            async with asyncio.timeout(within):
-                answer = await self.send(method, path, headers, body)
-                try:
-                    with foreign_errors():
-                        raw = await answer.read()
-                finally:
-                    answer.release()
-        except TimeoutError as slow:
-            raise UpstreamTimeout(f"Ollama did not answer {path} within {within:g} seconds") from slow
-        if answer.status != 200:
+    async def _json(self, method: str, path: str, payload: Mapping[str, Any] | None, within: float) -> Any:
+        status, raw = await self.exchange(method, path, payload, within=within)
+        if status != 200:
             return None
         try:
             return orjson.loads(raw)
         except orjson.JSONDecodeError as bad:
             raise UpstreamBroken(f"Ollama's answer to {path} is not JSON") from bad
+
+    async def exchange(
+        self, method: str, path: str, payload: Mapping[str, Any] | None, *, within: float
+    ) -> tuple[int, bytes]:
+        """Send a small request of the gate's own and read the whole answer.
+
+        Raises:
+            UpstreamError: there was no whole answer within so many seconds.
+        """
+        headers: CIMultiDict[str] = CIMultiDict({"Content-Type": "application/json"} if payload is not None else {})
+        body = orjson.dumps(payload) if payload is not None else None
+        try:
+            async with asyncio.timeout(within):
+                answer = await self.send(method, path, headers, body)
+                whole = False
+                try:
+                    with foreign_errors():
+                        raw = await answer.read()
+                    whole = True
+                finally:
+                    if whole:
+                        answer.release()
+                    else:
+                        answer.close()
+        except TimeoutError as slow:
+            raise UpstreamTimeout(f"Ollama did not answer {path} within {within:g} seconds") from slow
+        return answer.status, raw
 
 
 @contextmanager

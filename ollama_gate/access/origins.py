@@ -1,0 +1,84 @@
+"""Browsers: which web origins may call the gate (CORS).
+
+Ollama refuses a request with a foreign Origin by itself (403, `server/routes.go:GenerateRoutes`), but the gate sends no
+Origin on, so what Ollama protected is protected here: a page of another origin may not change models. It may ask for
+inference, as any program may, yet cannot read the answer unless its origin is allowed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from ollama_gate.errors import Refusal, Refused
+
+LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
+LOCAL_SCHEMES: Final = frozenset({"app", "file", "tauri", "vscode-webview", "vscode-file"})
+"""Desktop programs' own schemes, which Ollama allows too (`envconfig/config.go:AllowedOrigins`)."""
+_MANAGEMENT: Final = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/")
+_ALLOW_HEADERS: Final = (
+    "Authorization, Content-Type, User-Agent, Accept, X-Requested-With, X-Api-Key, Anthropic-Version"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The configured origins; empty means that no CORS header is ever sent."""
+
+    allowed: tuple[str, ...] = ()
+    _all: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        """Work out whether every origin is allowed."""
+        object.__setattr__(self, "_all", "*" in self.allowed)
+
+    def allows(self, origin: str) -> bool:
+        """Whether the operator allows this origin."""
+        return self._all or origin in self.allowed
+
+
+def is_local(origin: str) -> bool:
+    """Whether an origin is this machine's or a desktop program's."""
+    parts = urlsplit(origin)
+    return parts.scheme in LOCAL_SCHEMES or (parts.hostname or "") in LOCAL_HOSTS
+
+
+def preflight(origins: Origins, request: web.BaseRequest, path: str) -> web.StreamResponse | None:
+    """Answer a preflight of an allowed origin, and keep foreign pages away from what changes models.
+
+    Returns:
+        The answer to a preflight, or None when the request goes on.
+
+    Raises:
+        Refused: 403, a page of a foreign origin asks to change models.
+    """
+    origin = request.headers["Origin"]
+    allowed = origins.allows(origin)
+    if allowed and request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+        return web.Response(status=204, headers={**cors_headers(origin), "Server": "ollama-gate"})
+    if not allowed and not is_local(origin) and path.startswith(_MANAGEMENT) and not _same_host(origin, request):
+        raise Refused(
+            Refusal(
+                403,
+                "origin_not_allowed",
+                "web pages of this origin may not manage models here; the operator can add it to server.origins",
+                type="permission_error",
+            )
+        )
+    return None
+
+
+def cors_headers(origin: str) -> dict[str, str]:
+    """What a browser needs to see in the answer to an allowed origin."""
+    return {
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE, HEAD, OPTIONS",
+        "Access-Control-Allow-Headers": _ALLOW_HEADERS,
+        "Access-Control-Max-Age": "43200",
+        "Vary": "Origin",
+    }
+
+
+def _same_host(origin: str, request: web.BaseRequest) -> bool:
+    return urlsplit(origin).netloc == request.headers.get("Host", "")

@@ -1,0 +1,289 @@
+"""The gate as a running thing: parts put together, requests dispatched, started, reloaded and stopped."""
+
+import asyncio
+import itertools
+import logging
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from ollama_gate import __version__, refusals
+from ollama_gate.access.origins import Origins, preflight
+from ollama_gate.catalog.names import canonical
+from ollama_gate.config import Config, load
+from ollama_gate.errors import ConfigError, Refusal, Refused
+from ollama_gate.notify import Notifier
+from ollama_gate.observe import log as gate_log
+from ollama_gate.observe.metrics import Metrics
+from ollama_gate.own import OwnEndpoints
+from ollama_gate.passthrough import pass_through
+from ollama_gate.routes import CHANGES_MODELS, LANES, UNTRANSLATED, Lane, decoded, refusal_writer
+from ollama_gate.tasks import spawn
+from ollama_gate.turn import Turn
+from ollama_gate.upstream.relay import SERVER
+from ollama_gate.wiring import Wiring
+
+_SILENT: Final = logging.getLogger("ollama_gate.http")
+_SILENT.disabled = True
+"""aiohttp logs what the gate has answered already; the gate writes its own log."""
+
+LoadConfig = Callable[[], Config]
+
+
+class Gate:
+    """One gate: a server in front of one Ollama. Made by `run`, or by a test on a port of its own."""
+
+    def __init__(self, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Keep the configuration; `start` does the rest."""
+        self.metrics = Metrics()
+        self.log = gate_log.logger()
+        self.clock = clock
+        self.started_at = clock()
+        self.wiring = Wiring(config, self.metrics, self.log, clock)
+        self.turns: dict[str, Turn] = {}
+        """Requests under way, by id."""
+        self._own = OwnEndpoints(self)
+        self._run = secrets.token_hex(4)
+        self._serial = itertools.count(1)
+        self._server: web.Server | None = None
+        self._listener: asyncio.Server | None = None
+        self._origins = Origins(config.server.origins)
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.wiring.config
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that the gate listens on."""
+        if self._listener is None or not self._listener.sockets:
+            raise RuntimeError("the gate is not listening")
+        host, port = self._listener.sockets[0].getsockname()[:2]
+        return host, port
+
+    async def start(self) -> None:
+        """Open the connection pool and listen.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        config = self.config
+        await self.wiring.open()
+        self._server = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            auto_decompress=False,
+            access_log=None,
+            logger=_SILENT,
+            max_line_size=config.server.max_header,
+            max_field_size=config.server.max_header,
+            tcp_keepalive=True,
+            lingering_time=5.0,
+        )
+        address = config.server.address
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._server, address.host or None, address.port, backlog=1024
+            )
+        except OSError as busy:
+            await self.wiring.close()
+            raise ConfigError(
+                f"cannot listen on {config.server.listen}: {busy.strerror or busy}. "
+                "Is another gate running? Choose another address with server.listen or --listen."
+            ) from busy
+        host, port = self.address
+        self.log.info("listening", address=f"{host}:{port}", upstream=config.upstream.url, version=__version__)
+        spawn(self.wiring.look_at_upstream(), name="first look at Ollama")
+
+    async def stop(self, drain: float | None = None) -> None:
+        """Stop listening, let running requests finish for `drain` seconds, then cut what is left."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._server is not None:
+            self._server.pre_shutdown()
+            if self.turns:
+                self.log.info("draining", requests=len(self.turns))
+            try:
+                async with asyncio.timeout(self.config.server.drain if drain is None else drain):
+                    await self._idle.wait()
+            except TimeoutError:
+                self.log.warning("cut off at the end of the drain time", requests=len(self.turns))
+            await self._server.shutdown(1.0)
+        if self._listener is not None:
+            await self._listener.wait_closed()
+        await self.wiring.close()
+        self.log.info("stopped")
+
+    async def reload(self, load_again: LoadConfig) -> bool:
+        """Take a new configuration over; a bad one is refused and the old one stays.
+
+        Requests under way finish as they began. The listening address changes only with a restart.
+        """
+        try:
+            config = load_again()
+        except ConfigError as bad:
+            self.log.error("configuration not reloaded: the old one stays in force", problem=str(bad))
+            return False
+        if config.server.listen != self.config.server.listen:
+            self.log.warning("server.listen is changed by a restart only", listen=config.server.listen)
+        self.wiring = await self.wiring.replaced(config)
+        self._origins = Origins(config.server.origins)
+        gate_log.configure(config.log.level, config.log.format)
+        self.log.info("configuration reloaded")
+        return True
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request, whatever it is."""
+        raw_path = request.rel_url.raw_path
+        path = decoded(raw_path)
+        turn = Turn(f"{self._run}-{next(self._serial):x}", path, self.clock())
+        self.turns[turn.id] = turn
+        self._idle.clear()
+        try:
+            return await self._dispatch(request, path, turn)
+        except Refused as no:
+            return self.refuse(no.refusal, turn)
+        except asyncio.CancelledError:
+            raise
+        except Exception as bug:  # the last boundary: whatever it is, the client gets an answer
+            self.log.error("internal error", id=turn.id, route=turn.route, exc_info=bug)
+            if request.writer.output_size:
+                if request.transport is not None:
+                    request.transport.abort()
+                raise ConnectionResetError from bug
+            return self.refuse(_internal(turn), turn)
+        finally:
+            del self.turns[turn.id]
+            if not self.turns:
+                self._idle.set()
+
+    async def _dispatch(self, request: web.BaseRequest, path: str, turn: Turn) -> web.StreamResponse:
+        if "Origin" in request.headers:
+            early = preflight(self._origins, request, path)
+            if early is not None:
+                return early
+        if path.startswith("/gate/"):
+            return await self._own.answer(request, path)
+        if request.method == "POST":
+            lane = LANES.get(path)
+            if lane is not None:
+                return await self._guard(request, lane, turn)
+            if path in UNTRANSLATED:
+                raise Refused(_untranslated(path))
+        return await self._pass(request, path, turn)
+
+    async def _guard(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> web.StreamResponse:
+        turn.dialect = lane.dialect
+        self.metrics.in_flight.inc()
+        wiring = self.wiring
+        wiring.enter()
+        try:
+            return await wiring.pipeline.handle(request, lane, turn)
+        finally:
+            wiring.leave()
+            self.metrics.in_flight.dec()
+
+    async def _pass(self, request: web.BaseRequest, path: str, turn: Turn) -> web.StreamResponse:
+        wiring = self.wiring
+        wiring.enter()
+        target = request.rel_url.raw_path_qs
+        try:
+            answer = await pass_through(
+                request,
+                target,
+                turn,
+                upstream=wiring.upstream,
+                clock=self.clock,
+                unanswered=lambda failure: refusals.upstream_failed(failure, wiring.config.upstream.url),
+            )
+        finally:
+            wiring.leave()
+            if path in CHANGES_MODELS:
+                wiring.catalog.invalidate()
+            self.metrics.passed.labels(str(turn.status)).inc()
+        if isinstance(answer, Refusal):
+            return self.refuse(answer, turn)
+        return answer
+
+    def refuse(self, refusal: Refusal, turn: Turn) -> web.Response:
+        """Write a refusal in the dialect of the route."""
+        turn.refused(refusal)
+        body, content_type = refusal_writer(turn.route)(refusal)
+        headers = {**turn.headers(), **refusal.headers, "Content-Type": content_type, "Server": SERVER}
+        return web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)
+
+
+def _internal(turn: Turn) -> Refusal:
+    return Refusal(
+        500,
+        "internal_error",
+        f"the gate failed on this request; its log says why under id {turn.id}. Nothing was cut.",
+        type="api_error",
+    )
+
+
+def _untranslated(path: str) -> Refusal:
+    return Refusal(
+        501,
+        "not_translated",
+        f"{path} is not spoken by this version of the gate, and passing it through would let Ollama cut the prompt "
+        "silently. Use Ollama's native API (/api/chat, /api/generate, /api/embed) through the gate.",
+        type="api_error",
+    )
+
+
+async def _serve(config: Config, load_again: LoadConfig) -> int:
+    gate = Gate(config)
+    notifier = Notifier.from_environment()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+
+    async def reload() -> None:
+        notifier.reloading()
+        await gate.reload(load_again)
+        notifier.ready("serving")
+
+    loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), name="reload"))
+    await gate.start()
+    host, port = gate.address
+    notifier.ready(f"serving on {host}:{port}")
+    watchdog = spawn(notifier.watch(), name="watchdog")
+    await stopping.wait()
+    notifier.stopping()
+    watchdog.cancel()
+    await gate.stop()
+    return 0
+
+
+def run(config: Config, config_path: Path | None = None) -> int:
+    """Run the gate until SIGTERM or SIGINT; returns the exit code.
+
+    Args:
+        config: what to run with.
+        config_path: the file it came from; SIGHUP reads it again, and the environment with it.
+
+    Raises:
+        ConfigError: the gate cannot start with this configuration.
+    """
+    gate_log.configure(config.log.level, config.log.format)
+    structlog.get_logger("ollama_gate").debug("configuration", file=str(config_path) if config_path else None)
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+
+        factory = uvloop.new_event_loop
+    except ImportError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_serve(config, lambda: load(config_path, os.environ, canonical)))

@@ -1,0 +1,462 @@
+"""Counting: the cheapest way that decides, and the exact one where the answer matters.
+
+A bound from bytes settles most requests. Between the bounds the prompt is rendered here, or Ollama is asked for its
+text, and tokenized with the model's own vocabulary, in a thread. Every answer's prompt_eval_count is then held against
+the count, and what it says is believed over what was believed before.
+"""
+
+import asyncio
+import hashlib
+import math
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol, TypeVar
+
+import orjson
+
+from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.counting import bound
+from ollama_gate.counting.bound import TemplateCost
+from ollama_gate.counting.measuring import Meter, images_in
+from ollama_gate.counting.memo import MemoCounter
+from ollama_gate.counting.rendering.local import LocalRenderer
+from ollama_gate.counting.selfcheck import differing_probe
+from ollama_gate.counting.tokenizer import Tokenizer
+from ollama_gate.counting.trust import Drift, Trust, compare, learn
+from ollama_gate.errors import CountingError, Refusal, Refused, RenderError, TemplateRefused
+from ollama_gate.requests import Basis, InferenceRequest, Kind, Parts, PromptCount, Rung
+from ollama_gate.tasks import spawn
+from ollama_gate.window import EMBED_SPECIALS, Window, grace_limit
+from ollama_gate.wire.ndjson import StreamEnd
+
+R = TypeVar("R")
+_MEMORY: Final = 512
+"""Counts that are kept for bodies that come again."""
+_SAMPLE_EVERY: Final = 10.0
+"""Seconds between two exact counts of one model that are made only to compare them with Ollama's."""
+_UNCHECKED_MARGIN: Final = 0.02
+"""Margin of a count whose rendering was not yet compared with Ollama's."""
+
+Ask = Callable[[InferenceRequest, ModelCard, Window], Awaitable[str]]
+"""Asks Ollama for the text of a prompt; raises RenderError or TemplateRefused."""
+
+
+class Tokenizers(Protocol):
+    """Where tokenizers come from."""
+
+    async def get(self, card: ModelCard) -> Tokenizer:
+        """The tokenizer of a model; built or loaded when needed, which takes up to some seconds.
+
+        Raises:
+            UnknownVocabulary: this model's tokens cannot be counted here.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CountingPolicy:
+    """What the operator decides about counting; times in seconds."""
+
+    ask_upstream: bool = True
+    timeout: float = 30.0
+    refuse_unknown: bool = False
+    margin: float = 0.25
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of one model's prompts."""
+
+    card: ModelCard
+    cost: TemplateCost = field(default_factory=TemplateCost)
+    meter: Meter | None = None
+    why: str = ""
+    """Why there is no meter."""
+    trust: Trust = field(default_factory=Trust)
+    checked: bool = False
+    """Whether the rendering here was compared with Ollama's."""
+    image_tokens: float | None = None
+    """Learned from answers."""
+    sampled_at: float = -1e9
+    preparing: asyncio.Task[None] | None = None
+    failed_at: float | None = None
+
+
+class Counter:
+    """Counts prompts of every model. It lives on one event loop; the work is done in threads."""
+
+    def __init__(
+        self,
+        tokenizers: Tokenizers,
+        *,
+        ask: Ask,
+        loaded: Callable[[ModelCard], Awaitable[bool]],
+        version: Callable[[], str | None],
+        report: Callable[[ModelCard, Rung, Drift], None],
+        demoted: Callable[[ModelCard, Trust], None],
+        policy: CountingPolicy,
+        clock: Callable[[], float],
+        threads: int = 1,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
+    ) -> None:
+        """Put the counter together.
+
+        Args:
+            tokenizers: where tokenizers come from.
+            ask: asks Ollama for the text of a prompt.
+            loaded: whether Ollama has a model in memory.
+            version: Ollama's version, if known.
+            report: is told of every comparison with Ollama's number.
+            demoted: is told when a model's counts are no longer believed.
+            policy: the operator's wishes.
+            clock: steady seconds.
+            threads: how many counts may run at once.
+            now: local time where Ollama runs.
+        """
+        self._tokenizers = tokenizers
+        self._ask = ask
+        self._loaded = loaded
+        self._version = version
+        self._report = report
+        self._demoted = demoted
+        self._policy = policy
+        self._clock = clock
+        self._now = now
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="count")
+        self._models: dict[tuple[str, str, str], Known] = {}
+        self._counts: OrderedDict[bytes, PromptCount] = OrderedDict()
+
+    def close(self) -> None:
+        """Let the threads end; counts under way finish unheard."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def known(self, card: ModelCard) -> Known:
+        """What is known of a model; getting to know it begins when it is first asked for."""
+        key = (card.digest, card.mode.value, self._version() or "")
+        found = self._models.get(key)
+        if found is None:
+            if len(self._models) >= 256:
+                self._models.pop(next(iter(self._models)))
+            found = self._models[key] = Known(card, bound.unmeasured(card.system, card.messages))
+        retry = found.failed_at is not None and self._clock() - found.failed_at > 60.0
+        if found.meter is None and found.preparing is None and (found.failed_at is None or retry):
+            found.preparing = spawn(self._prepare(found), name=f"tokenizer of {card.name}", quiet=True)
+        return found
+
+    def bound(self, request: InferenceRequest, card: ModelCard, image_tokens: int | None) -> int | None:
+        """The most tokens that a chat or generate prompt can have, from its bytes; None where nothing is proven."""
+        known = self.known(card)
+        if not known.trust.bound:
+            return None
+        size = bound.most_bytes(request, known.cost)
+        if size is None:
+            return None
+        if known.meter is not None:
+            most = known.meter.tokenizer.byte_bound(size.bytes)
+        else:
+            most = bound.tokens_of_bytes(size.bytes, str(card.model_info.get("tokenizer.ggml.model")))
+        return None if most is None else most + size.images * self._image_cost(known, image_tokens)
+
+    async def count(
+        self,
+        request: InferenceRequest,
+        card: ModelCard,
+        room: Window,
+        *,
+        image_tokens: int | None = None,
+        exactly: bool = False,
+    ) -> PromptCount:
+        """Count a chat or generate prompt as well as it can be counted.
+
+        Args:
+            request: what is counted.
+            card: its model.
+            room: the model's window.
+            image_tokens: the configured cost of one image.
+            exactly: count in full and with parts even where a lower bound already settles it.
+
+        Raises:
+            TemplateRefused: Ollama will refuse this request whatever its length.
+            Refused: the operator wants prompts refused that cannot be counted.
+        """
+        known = self.known(card)
+        await self._ready(known)
+        meter = known.meter
+        if meter is None or not known.trust.vocabulary:
+            return await self._without_vocabulary(request, known, image_tokens)
+        least = bound.at_least(request, meter.tokenizer.facts.bytes_per_token)
+        if not exactly and least > 2 * grace_limit(room):
+            why = "it is at least that long, and was not counted further"
+            return PromptCount(least, least, Rung.BOUND, Parts(messages=least), why=why)
+        key = _count_key(request, card, image_tokens, exactly=exactly)
+        held = self._counts.get(key)
+        if held is not None and not self._dated(meter):
+            self._counts.move_to_end(key)
+            return held
+        count = await self._count(request, known, meter, room, image_tokens)
+        if exactly or count.at_most > room.budget:
+            parts = await self._in_thread(meter.parts, request, count.tokens, count.parts.media, self._now())
+            count = PromptCount(count.tokens, count.at_most, count.rung, parts, why=count.why, basis=count.basis)
+        self._counts[key] = count
+        if len(self._counts) > _MEMORY:
+            self._counts.popitem(last=False)
+        return count
+
+    async def count_inputs(
+        self, texts: list[str], card: ModelCard, limit: int, *, exactly: bool = False
+    ) -> PromptCount:
+        """Count each text to embed; an item's count is what Ollama holds against the limit, two specials included.
+
+        Args:
+            texts: what is embedded.
+            card: the embedding model.
+            limit: tokens of one item.
+            exactly: count even where the bytes already settle it.
+        """
+        known = self.known(card)
+        kind = str(card.model_info.get("tokenizer.ggml.model"))
+        bounds = [bound.tokens_of_bytes(bound.byte_length(text), kind) for text in texts]
+        if not exactly and known.trust.bound and all(most is not None and most <= limit for most in bounds):
+            items = tuple(most or 0 for most in bounds)
+            return PromptCount(sum(items), sum(items), Rung.BOUND, Parts(messages=sum(items)), items)
+        await self._ready(known)
+        meter = known.meter
+        if meter is None or not known.trust.vocabulary:
+            if self._policy.refuse_unknown:
+                raise Refused(_uncountable(card, known.why or known.trust.why))
+            # Where nothing is proven, Ollama's own refusal (truncate:false) is the guard.
+            items = tuple(most if most is not None else 0 for most in bounds)
+            why = known.why or known.trust.why
+            return PromptCount(sum(items), sum(items), Rung.BOUND, Parts(messages=sum(items)), items, why)
+        bare = await self._in_thread(meter.inputs, texts)
+        total = sum(bare) + meter.tokenizer.adds * len(bare)
+        items = tuple(tokens + EMBED_SPECIALS for tokens in bare)
+        return PromptCount(total, total, Rung.EXACT, Parts(messages=total), items, basis=Basis.HERE)
+
+    async def tokenize(self, card: ModelCard, text: str) -> tuple[list[int], list[str]]:
+        """Ids and pieces of a text, as the model's engine cuts it, without BOS and EOS.
+
+        Raises:
+            CountingError: this model's vocabulary is not known here.
+        """
+        known = self.known(card)
+        await self._ready(known)
+        meter = known.meter
+        if meter is None:
+            raise CountingError(known.why)
+        ids = await self._in_thread(meter.tokenizer.ids, text)
+        return ids, await self._in_thread(meter.tokenizer.pieces, text)
+
+    def learn(
+        self, request: InferenceRequest, card: ModelCard, room: Window, count: PromptCount, end: StreamEnd
+    ) -> None:
+        """Hold a count against what Ollama reported, and believe Ollama."""
+        known = self.known(card)
+        reported = end.prompt_eval_count if end.done or request.kind is Kind.EMBED else None
+        if self._says_nothing(request, card):
+            reported = None
+        images = images_in(request) if request.kind is not Kind.EMBED else 0
+        if images:
+            self._learn_image(known, count, images, reported)
+            self._report(card, count.rung, compare(Basis.ESTIMATED, count.tokens, count.at_most, reported))
+            return
+        drift = compare(count.basis, count.tokens, count.at_most, reported)
+        self._report(card, count.rung, drift)
+        before, known.trust = known.trust, learn(known.trust, count.basis, drift)
+        if before.why != known.trust.why:
+            self._counts.clear()
+            self._demoted(card, known.trust)
+        if reported is not None and request.kind is not Kind.EMBED:
+            self._look_closer(request, known, room, count, reported)
+
+    def _look_closer(
+        self, request: InferenceRequest, known: Known, room: Window, count: PromptCount, reported: int
+    ) -> None:
+        """The model is loaded now: compare renderings once, and count exactly now and then what bytes have settled."""
+        if known.meter is None or known.preparing is not None:
+            return
+        if not known.checked and not known.meter.renderer.why:
+            known.checked = True
+            known.preparing = spawn(self._check(known, room), name=f"self-check of {known.card.name}")
+        elif count.basis is Basis.BYTES and self._clock() - known.sampled_at > _SAMPLE_EVERY:
+            known.sampled_at = self._clock()
+            spawn(self._sample(request, known, room, reported), name=f"sample of {known.card.name}")
+
+    async def _sample(self, request: InferenceRequest, known: Known, room: Window, reported: int) -> None:
+        try:
+            count = await self.count(request, known.card, room)
+        except (CountingError, Refused):
+            return
+        drift = compare(count.basis, count.tokens, count.at_most, reported)
+        self._report(known.card, count.rung, drift)
+        before, known.trust = known.trust, learn(known.trust, count.basis, drift)
+        if before.why != known.trust.why:
+            self._counts.clear()
+            self._demoted(known.card, known.trust)
+
+    async def _check(self, known: Known, room: Window) -> None:
+        """Compare the text made here with Ollama's on probe conversations; one difference is enough."""
+        meter = known.meter
+        if meter is None:
+            return
+        try:
+            different = await differing_probe(
+                meter.renderer, lambda request: self._ask(request, known.card, room), self._now
+            )
+        finally:
+            known.preparing = None
+        if different is not None:
+            known.trust = Trust(rendering=False, vocabulary=known.trust.vocabulary, why=f"self-check: {different}")
+            self._counts.clear()
+            self._demoted(known.card, known.trust)
+
+    async def _count(
+        self, request: InferenceRequest, known: Known, meter: Meter, room: Window, image_tokens: int | None
+    ) -> PromptCount:
+        why = meter.renderer.why
+        if known.trust.rendering or request.body.get("raw"):
+            try:
+                tokens, images = await self._in_thread(meter.here, request, self._now())
+                return self._made(known, tokens, images, image_tokens, Basis.HERE)
+            except TemplateRefused:
+                raise
+            except RenderError as failure:
+                why = str(failure)
+        else:
+            why = known.trust.why
+        if self._policy.ask_upstream:
+            least, images = await self._in_thread(meter.estimate, request)
+            if least * 0.8 > grace_limit(room) and not await self._loaded(known.card):
+                return self._estimated(known, least, images, image_tokens, f"{why}; the model is not loaded")
+            try:
+                text = await self._ask(request, known.card, room)
+            except TemplateRefused:
+                raise
+            except RenderError as failure:
+                why = f"{why}; {failure}"
+            else:
+                tokens, images = await self._in_thread(meter.asked, text, request)
+                return self._made(known, tokens, images, image_tokens, Basis.ASKED)
+        tokens, images = await self._in_thread(meter.estimate, request)
+        return self._estimated(known, tokens, images, image_tokens, why)
+
+    def _made(self, known: Known, tokens: int, images: int, image_tokens: int | None, basis: Basis) -> PromptCount:
+        media = images * self._image_cost(known, image_tokens)
+        total = tokens + media
+        if images:
+            margin = 0.0 if image_tokens is not None or known.image_tokens is not None else self._policy.margin
+            most = tokens + math.ceil(media * (1 + margin))
+            why = "what an image costs is configured or learned, never known"
+            return PromptCount(total, most, Rung.ESTIMATE, Parts(template=tokens, media=media), why=why, basis=basis)
+        if basis is Basis.HERE and not known.checked and known.trust.agreed == 0:
+            most = math.ceil(total * (1 + _UNCHECKED_MARGIN))
+            why = "the text made here was not yet compared with Ollama's"
+            return PromptCount(total, most, Rung.ESTIMATE, Parts(template=total), why=why, basis=basis)
+        return PromptCount(total, total, Rung.EXACT, Parts(template=total), basis=basis)
+
+    def _estimated(self, known: Known, tokens: int, images: int, image_tokens: int | None, why: str) -> PromptCount:
+        media = images * self._image_cost(known, image_tokens)
+        total = tokens + media
+        most = math.ceil(total * (1 + known.trust.margin(self._policy.margin)))
+        return PromptCount(
+            total, most, Rung.ESTIMATE, Parts(template=tokens, media=media), why=why, basis=Basis.ESTIMATED
+        )
+
+    async def _without_vocabulary(
+        self, request: InferenceRequest, known: Known, image_tokens: int | None
+    ) -> PromptCount:
+        why = known.why or known.trust.why
+        if self._policy.refuse_unknown:
+            raise Refused(_uncountable(known.card, why))
+        if known.meter is not None:
+            tokens, images = await self._in_thread(known.meter.estimate, request)
+            return self._estimated(known, tokens, images, image_tokens, why)
+        size = bound.most_bytes(request, known.cost)
+        most = bound.tokens_of_bytes(size.bytes, "llama") if size is not None else None
+        if size is None or most is None:
+            raise Refused(_uncountable(known.card, why))
+        media = size.images * self._image_cost(known, image_tokens)
+        return PromptCount(most + media, most + media, Rung.BOUND, Parts(messages=most, media=media), why=why)
+
+    async def _ready(self, known: Known) -> None:
+        """Wait for the tokenizer, but not for ever: without it the bound decides."""
+        task = known.preparing
+        if known.meter is not None or task is None:
+            return
+        try:
+            async with asyncio.timeout(self._policy.timeout):
+                await asyncio.shield(task)
+        except TimeoutError:
+            known.why = known.why or "its tokenizer is still being built"
+
+    async def _prepare(self, known: Known) -> None:
+        try:
+            tokenizer = await self._tokenizers.get(known.card)
+            known.meter, known.cost = await self._in_thread(self._meter, known.card, tokenizer)
+            known.why, known.failed_at = "", None
+        except CountingError as failure:
+            known.why, known.failed_at = str(failure), self._clock()
+        except Exception as failure:
+            known.why, known.failed_at = f"its tokenizer could not be made: {failure}", self._clock()
+            raise
+        finally:
+            known.preparing = None
+
+    def _meter(self, card: ModelCard, tokenizer: Tokenizer) -> tuple[Meter, TemplateCost]:
+        renderer = LocalRenderer.of(card, version=self._version(), bos=tokenizer.bos_text, eos=tokenizer.facts.eos_text)
+        memo = MemoCounter(tokenizer, tokenizer.split_set(card.template))
+        now = self._now()
+        cost = bound.measure(lambda body: renderer.probe(body, now)) if not renderer.why else TemplateCost()
+        return Meter(card, renderer, tokenizer, memo), cost
+
+    def _image_cost(self, known: Known, configured: int | None) -> int:
+        if configured is not None:
+            return configured
+        return math.ceil(known.image_tokens) if known.image_tokens is not None else bound.IMAGE_TOKENS
+
+    @staticmethod
+    def _learn_image(known: Known, count: PromptCount, images: int, reported: int | None) -> None:
+        if reported is None or count.basis not in (Basis.HERE, Basis.ASKED):
+            return
+        each = (reported - (count.tokens - count.parts.media)) / images
+        if each > 0:
+            known.image_tokens = max(each, known.image_tokens or 0.0)
+
+    def _says_nothing(self, request: InferenceRequest, card: ModelCard) -> bool:
+        """Whether Ollama's number is not the prompt's length.
+
+        With a format and thinking it runs twice and reports the second run; v0.30.0 left cached tokens out.
+        """
+        two_runs = bool(request.body.get("format")) and (card.thinks or bool(card.parser))
+        return two_runs or self._version() == "0.30.0" or card.mode is Mode.REMOTE
+
+    @staticmethod
+    def _dated(meter: Meter) -> bool:
+        return meter.renderer.dated
+
+    async def _in_thread(self, work: Callable[..., R], *arguments: Any) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+
+def _count_key(request: InferenceRequest, card: ModelCard, image_tokens: int | None, *, exactly: bool) -> bytes:
+    mark = hashlib.blake2b(digest_size=16)
+    mark.update(f"{card.digest} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
+    counted = {key: value for key, value in request.body.items() if key not in _NOT_COUNTED}
+    mark.update(orjson.dumps(counted))
+    return mark.digest()
+
+
+_NOT_COUNTED: Final = frozenset({"stream", "options", "keep_alive", "truncate", "shift", "logprobs", "top_logprobs"})
+
+
+def _uncountable(card: ModelCard, why: str) -> Refusal:
+    return Refusal(
+        400,
+        "not_countable",
+        f'prompts of "{card.name}" cannot be counted here ({why}), and this gate refuses what it cannot count '
+        '(counting.unknown_vocabulary = "refuse").',
+        param="model",
+    )

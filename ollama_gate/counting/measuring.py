@@ -1,0 +1,120 @@
+"""The synchronous half of counting: text to tokens and parts. It runs in a thread and touches no loop."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from ollama_gate.catalog.card import ModelCard
+from ollama_gate.counting.memo import MemoCounter
+from ollama_gate.counting.normalise import native_tools
+from ollama_gate.counting.rendering.local import LocalRenderer, conversation_of, without_bos
+from ollama_gate.counting.structs import decode_tools
+from ollama_gate.counting.tokenizer import Tokenizer
+from ollama_gate.errors import RenderError
+from ollama_gate.requests import InferenceRequest, Kind, Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What it takes to count one model's prompts."""
+
+    card: ModelCard
+    renderer: LocalRenderer
+    tokenizer: Tokenizer
+    memo: MemoCounter
+
+    def text_tokens(self, text: str) -> int:
+        """Tokens of a rendered prompt as Ollama will report them, BOS and EOS included, media not."""
+        bare = without_bos(text, self.card, adds_bos=self.tokenizer.adds_bos, bos=self.tokenizer.bos_text)
+        return self.memo.count(bare) + self.tokenizer.adds
+
+    def here(self, request: InferenceRequest, now: datetime) -> tuple[int, int]:
+        """Tokens of the prompt's text, rendered here, and the number of images in it.
+
+        Raises:
+            TemplateRefused: Ollama would refuse the request.
+            RenderError: the text cannot be made here.
+        """
+        conversation = conversation_of(request, self.renderer.traits)
+        text = self.renderer.render(conversation, now)
+        return self.text_tokens(_without_marks(text, conversation.images)), conversation.images
+
+    def asked(self, text: str, request: InferenceRequest) -> tuple[int, int]:
+        """Tokens of a text that Ollama rendered, and the number of images in it."""
+        images = images_in(request)
+        return self.text_tokens(_without_marks(text, images)), images
+
+    def estimate(self, request: InferenceRequest) -> tuple[int, int]:
+        """Tokens of the contents alone with a rough cost for what stands between them, and the number of images."""
+        texts = list(contents(request))
+        tools = request.body.get("tools")
+        if tools:
+            texts.append(printed_tools(tools))
+        per_text = 6
+        return sum(self.tokenizer.count(texts)) + per_text * len(texts) + 8, images_in(request)
+
+    def parts(self, request: InferenceRequest, total: int, media: int, now: datetime) -> Parts:
+        """What a prompt of `total` tokens is made of; the parts add up to it.
+
+        The tools' share is what the prompt is longer by than the same one without them, their wrapping included. What
+        is neither contents nor tools nor media is the template's.
+        """
+        tools = self._tools(request, total - media, now)
+        left = max(total - media - tools, 0)
+        messages = min(sum(self.tokenizer.count(list(contents(request)))), left)
+        return Parts(messages=messages, tools=total - media - left, template=left - messages, media=media)
+
+    def _tools(self, request: InferenceRequest, text_total: int, now: datetime) -> int:
+        tools = request.body.get("tools")
+        if not tools:
+            return 0
+        body = {key: value for key, value in request.body.items() if key != "tools"}
+        bare = InferenceRequest(request.kind, request.path, request.model, body, request.stream, request.dialect)
+        try:
+            return max(text_total - self.here(bare, now)[0], 0)
+        except RenderError:
+            return min(self.tokenizer.count([printed_tools(tools)])[0], text_total)
+
+    def inputs(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text to embed, without BOS and EOS."""
+        return self.tokenizer.count(list(texts))
+
+
+def contents(request: InferenceRequest) -> list[str]:
+    """The texts that a request brings along, without what a template puts around them."""
+    body = request.body
+    if request.kind is Kind.GENERATE:
+        return [text for key in ("system", "prompt", "suffix") if (text := body.get(key))]
+    out: list[str] = []
+    for message in body.get("messages") or ():
+        for key in ("content", "thinking"):
+            if text := message.get(key):
+                out.append(text)
+        if calls := message.get("tool_calls"):
+            out.append(orjson.dumps(calls).decode())
+    return out
+
+
+def images_in(request: InferenceRequest) -> int:
+    """How many images a request carries."""
+    if request.kind is Kind.GENERATE:
+        return len(request.body.get("images") or ())
+    return sum(len(message.get("images") or ()) for message in request.body.get("messages") or ())
+
+
+def printed_tools(tools: Any) -> str:
+    """The tools as JSON, in the form that Ollama keeps of them."""
+    try:
+        return orjson.dumps(native_tools(decode_tools(tools) or ())).decode()
+    except RenderError:
+        return orjson.dumps(tools).decode()
+
+
+def _without_marks(text: str, images: int) -> str:
+    """A text without the `[img-N]` marks that stand for images; each image's own tokens come on top."""
+    for number in range(images):
+        text = text.replace(f"[img-{number}]", "", 1)
+    return text

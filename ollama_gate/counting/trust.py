@@ -1,0 +1,108 @@
+"""How far a model's counts can be trusted, learned from Ollama's own numbers. Pure: it is told, and it answers.
+
+Every answer of Ollama's carries prompt_eval_count, the true length of the prompt (`llm/llama_server.go`,
+promptEvalCount, v0.30.1 and later). One exact count that differs from it demotes the model: first its rendering here is
+no longer believed, and Ollama is asked for the text; if a count of Ollama's own text is off too, the vocabulary is not
+believed, and every count is an estimate with the error seen so far as its margin.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from ollama_gate.requests import Basis
+
+FIRST_MARGIN: Final = 0.25
+"""Margin of an estimate until the model's own error was measured."""
+_HEADROOM: Final = 1.25
+"""What is added to the worst error seen."""
+_SMALLEST_MARGIN: Final = 0.02
+
+
+class DriftKind(StrEnum):
+    """How a count compares with Ollama's number."""
+
+    EXACT = "exact"
+    OFF = "off"
+    HELD = "held"
+    """A bound or an estimate that the number does not pass."""
+    BROKEN = "broken"
+    """A bound that the number passes."""
+    NO_SAMPLE = "no-sample"
+    """There was no number, or one that says nothing about the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What is believed of one model (one digest under one version of Ollama)."""
+
+    rendering: bool = True
+    """Whether text rendered here is taken for Ollama's."""
+    vocabulary: bool = True
+    """Whether token counts are taken for Ollama's."""
+    bound: bool = True
+    """Whether the byte bound has held so far."""
+    agreed: int = 0
+    """Exact counts that Ollama confirmed."""
+    ratio: float | None = None
+    """Reported over estimated, the largest seen."""
+    samples: int = 0
+    why: str = ""
+    """What cost the model its trust."""
+
+    def believes(self, basis: Basis) -> bool:
+        """Whether a count made this way may be called exact."""
+        if basis is Basis.HERE:
+            return self.rendering and self.vocabulary
+        return basis is Basis.ASKED and self.vocabulary
+
+    def margin(self, configured: float) -> float:
+        """The share to add to an estimate: the worst error seen and a quarter more, or the configured one."""
+        if self.ratio is None:
+            return configured
+        return max((self.ratio - 1.0) * _HEADROOM, _SMALLEST_MARGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One comparison of a count with Ollama's number."""
+
+    kind: DriftKind
+    predicted: int | None
+    reported: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over reported; None without both."""
+        if not self.predicted or not self.reported:
+            return None
+        return self.predicted / self.reported
+
+
+def compare(basis: Basis, predicted: int | None, at_most: int | None, reported: int | None) -> Drift:
+    """Compare a count with prompt_eval_count."""
+    if predicted is None or reported is None or reported <= 0:
+        return Drift(DriftKind.NO_SAMPLE, predicted, reported)
+    if basis in (Basis.HERE, Basis.ASKED):
+        return Drift(DriftKind.EXACT if predicted == reported else DriftKind.OFF, predicted, reported)
+    most = at_most if at_most is not None else predicted
+    return Drift(DriftKind.HELD if reported <= most else DriftKind.BROKEN, predicted, reported)
+
+
+def learn(trust: Trust, basis: Basis, drift: Drift) -> Trust:
+    """What is believed after one more comparison."""
+    if drift.kind is DriftKind.NO_SAMPLE or drift.predicted is None or drift.reported is None:
+        return trust
+    if basis is Basis.ESTIMATED:
+        ratio = drift.reported / max(drift.predicted, 1)
+        return replace(trust, ratio=max(ratio, trust.ratio or 0.0), samples=trust.samples + 1)
+    if drift.kind is DriftKind.BROKEN:
+        return replace(trust, bound=False, why=f"the byte bound was {drift.predicted}, Ollama counted {drift.reported}")
+    if drift.kind is DriftKind.EXACT:
+        return replace(trust, agreed=trust.agreed + 1)
+    if drift.kind is DriftKind.OFF:
+        why = f"counted {drift.predicted}, Ollama counted {drift.reported}"
+        if basis is Basis.HERE:
+            return replace(trust, rendering=False, why=f"{why} (text rendered here)")
+        return replace(trust, rendering=False, vocabulary=False, why=f"{why} (text from Ollama)")
+    return trust

@@ -1,0 +1,189 @@
+"""The gate's own endpoints, under /gate/: health, metrics, status, count and tokenize."""
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from aiohttp import web
+
+from ollama_gate import __version__
+from ollama_gate.errors import Refusal, Refused, UpstreamError
+from ollama_gate.observe.metrics import CONTENT_TYPE
+from ollama_gate.receive import read_body
+from ollama_gate.refusals import upstream_failed
+from ollama_gate.requests import InferenceRequest, Kind
+from ollama_gate.routes import LANES, Lane
+from ollama_gate.window import Decision, grace_limit
+from ollama_gate.wire.body import decode_json
+from ollama_gate.wire.encoding import decode_content
+from ollama_gate.wire.folding import fold
+
+if TYPE_CHECKING:
+    from ollama_gate.app import Gate
+
+_JSON: Final = {"Content-Type": "application/json; charset=utf-8", "Server": "ollama-gate", "Cache-Control": "no-store"}
+
+
+class OwnEndpoints:
+    """Answers what the gate is asked about itself."""
+
+    def __init__(self, gate: "Gate") -> None:
+        """Keep the gate whose state is shown."""
+        self._gate = gate
+
+    async def answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        """Answer one request under /gate/.
+
+        Raises:
+            Refused: 404 for an unknown path, 405 for a wrong method, and what the endpoint itself refuses.
+        """
+        method = "GET" if request.method == "HEAD" else request.method
+        match method, path:
+            case "GET", "/gate/health":
+                return await self._health()
+            case "GET", "/gate/health/live":
+                return _answer({"live": True, "version": __version__})
+            case "GET", "/gate/metrics" if self._gate.config.metrics.enabled:
+                body = self._gate.metrics.render()
+                return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE, "Server": "ollama-gate"})
+            case "GET", "/gate/status":
+                return _answer(self._status())
+            case "POST", "/gate/count":
+                return await self._count(request)
+            case "POST", "/gate/tokenize":
+                return await self._tokenize(request)
+            case _:
+                pass
+        if path in _METHODS:
+            raise Refused(
+                Refusal(405, "method_not_allowed", f"{path} takes {_METHODS[path]}", headers={"Allow": _METHODS[path]})
+            )
+        known = ", ".join(sorted(_METHODS))
+        raise Refused(
+            Refusal(404, "not_found", f"{path} is not one of the gate's endpoints: {known}", type="not_found_error")
+        )
+
+    async def _health(self) -> web.Response:
+        wiring = self._gate.wiring
+        up = await wiring.look_at_upstream()
+        told: dict[str, Any] = {
+            "live": True,
+            "ready": up,
+            "version": __version__,
+            "upstream": {"url": wiring.config.upstream.url, "up": up, "version": wiring.catalog.version},
+        }
+        if not up:
+            told["upstream"]["problem"] = wiring.problem
+        return _answer(told, status=200 if up else 503)
+
+    def _status(self) -> dict[str, Any]:
+        gate, wiring = self._gate, self._gate.wiring
+        now = gate.clock()
+        return {
+            "version": __version__,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - (now - gate.started_at))),
+            "uptime_seconds": round(now - gate.started_at, 1),
+            "upstream": {"url": wiring.config.upstream.url, "up": wiring.up, "version": wiring.catalog.version},
+            "requests": [
+                {
+                    "id": turn.id,
+                    "route": turn.route,
+                    "model": turn.model,
+                    "phase": turn.phase.value,
+                    "verdict": turn.verdict.value,
+                    "seconds": round(now - turn.started, 3),
+                    "prompt_tokens": turn.prompt_tokens,
+                }
+                for turn in list(gate.turns.values())
+                if not turn.route.startswith("/gate/")
+            ],
+            "models": [wiring.model_status(card) for card in wiring.catalog.known()],
+        }
+
+    async def _count(self, request: web.BaseRequest) -> web.Response:
+        """Count a body as if it were sent, and say what the verdict would be; nothing is run."""
+        pipeline = self._gate.wiring.pipeline
+        inference = await self._inference(request)
+        try:
+            count, applied, card = await pipeline.judge_only(inference)
+        except UpstreamError as failure:
+            raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
+        told: dict[str, Any] = {
+            "model": card.name,
+            "tokens": count.tokens,
+            "at_most": count.at_most,
+            "rung": count.rung.value,
+            "parts": {
+                "messages": count.parts.messages,
+                "tools": count.parts.tools,
+                "template": count.parts.template,
+                "media": count.parts.media,
+            },
+        }
+        if count.why:
+            told["why"] = count.why
+        room, embeds = applied.window, applied.embeds
+        if inference.kind is Kind.EMBED and embeds is not None:
+            over = [index for index, tokens in enumerate(count.items) if tokens > embeds.tokens]
+            told |= {"inputs": list(count.items), "limit": embeds.tokens, "limit_is": embeds.by, "over": over}
+            told["verdict"] = Decision.REFUSE.value if over else Decision.ADMIT.value
+        elif room is not None:
+            told |= {
+                "budget": room.budget,
+                "window": room.num_ctx,
+                "reserve": room.reserve,
+                "room": room.room(count.tokens),
+                "share_of_budget": round(count.tokens / room.budget, 4),
+                "share_of_window": round(count.tokens / room.num_ctx, 4),
+                "verdict": (Decision.REFUSE if count.at_most > room.budget else Decision.ADMIT).value,
+                "fits_window": count.at_most <= grace_limit(room),
+            }
+        return _answer(told)
+
+    async def _inference(self, request: web.BaseRequest) -> InferenceRequest:
+        body_limit = self._gate.config.server.max_body
+        raw = decode_content(await read_body(request, body_limit), request.headers.get("Content-Encoding"), body_limit)
+        body = decode_json(raw)
+        lane = _lane(request.query.get("route"), body)
+        return lane.parse(fold(body, lane.fields), request.headers)
+
+    async def _tokenize(self, request: web.BaseRequest) -> web.Response:
+        """Ids and pieces of a text, as the model's engine cuts it."""
+        body_limit = self._gate.config.server.max_body
+        body = decode_json(await read_body(request, body_limit))
+        model, text = body.get("model"), body.get("text", body.get("content"))
+        if not isinstance(model, str) or not isinstance(text, str):
+            raise Refused(
+                Refusal(400, "invalid_request", 'send {"model": "name", "text": "what to tokenize"}', param="text")
+            )
+        try:
+            tokens = await self._gate.wiring.tokenize(model, text)
+        except UpstreamError as failure:
+            raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
+        return _answer(tokens)
+
+
+_METHODS: Final = {
+    "/gate/health": "GET",
+    "/gate/health/live": "GET",
+    "/gate/metrics": "GET",
+    "/gate/status": "GET",
+    "/gate/count": "POST",
+    "/gate/tokenize": "POST",
+}
+
+
+def _lane(route: str | None, body: dict[str, Any]) -> Lane:
+    """The route that a body is for: the one that was named, or the one that its fields tell."""
+    if route is None:
+        fields = {key.lower() for key in body}
+        route = "/api/embed" if "input" in fields else "/api/chat" if "messages" in fields else "/api/generate"
+    lane = LANES.get(route)
+    if lane is None:
+        known = ", ".join(LANES)
+        raise Refused(Refusal(400, "invalid_request", f"route must be one of {known}", param="route"))
+    return lane
+
+
+def _answer(told: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(told) + b"\n", headers=_JSON)

@@ -1,0 +1,71 @@
+"""Everything that is not inference: streamed both ways, unchanged, of any size and duration."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from aiohttp import web
+
+from ollama_gate.errors import Refusal, UpstreamError
+from ollama_gate.receive import say_continue
+from ollama_gate.turn import Phase, Turn, Verdict
+from ollama_gate.upstream.client import Upstream
+from ollama_gate.upstream.headers import for_upstream
+from ollama_gate.upstream.relay import Passage, relay
+from ollama_gate.wire.ndjson import StreamEnd
+
+
+class _Blind:
+    """An observer that does not look: these bytes are nobody's business."""
+
+    def feed(self, data: bytes) -> None:
+        """Ignore a run of bytes."""
+
+    def end(self) -> StreamEnd:
+        """Know nothing."""
+        return StreamEnd()
+
+
+_BLIND = _Blind()
+
+
+async def pass_through(
+    request: web.BaseRequest,
+    target: str,
+    turn: Turn,
+    *,
+    upstream: Upstream,
+    clock: Callable[[], float],
+    unanswered: Callable[[UpstreamError], Refusal],
+) -> web.StreamResponse | Refusal:
+    """Hand a request on as it is and its answer back as it comes.
+
+    Args:
+        request: the client's request.
+        target: raw path and query to ask for.
+        turn: the request's record.
+        upstream: where to send it.
+        clock: steady seconds.
+        unanswered: what to say when Ollama gives no answer.
+
+    Returns:
+        The answer, or a refusal for the caller to write when Ollama gave none.
+    """
+    headers = for_upstream(request.headers, own_body=False, authorization=upstream.settings.forward_authorization)
+    await say_continue(request)
+    body = _body(request) if request.can_read_body else None
+    turn.phase, turn.sent_at, turn.verdict = Phase.FIRST_BYTE, clock(), Verdict.PASSED
+    try:
+        answer = await upstream.send(request.method, target, headers, body)
+    except UpstreamError as failure:
+        turn.failed(failure)
+        return unanswered(failure)
+    except asyncio.CancelledError:
+        turn.left = request.transport is None or request.transport.is_closing()
+        raise
+    return await relay(request, answer, turn=turn, observer=_BLIND, passage=Passage(), clock=clock)
+
+
+async def _body(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    content = request.content
+    while data := await content.readany():
+        yield data

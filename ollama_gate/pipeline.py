@@ -1,0 +1,341 @@
+"""The life of a guarded request, top to bottom: read, understand, count, judge, wait, send, hand on, settle.
+
+Each stage takes what the one before made, and either returns its own result or raises `Refused`. Whatever happens, the
+turn is settled exactly once, and nothing that only observes can fail a request.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import aiohttp
+from aiohttp import web
+
+from ollama_gate import refusals, window
+from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.catalog.catalog import Catalog
+from ollama_gate.catalog.names import InvalidName
+from ollama_gate.config import Config
+from ollama_gate.counting.counter import Counter
+from ollama_gate.dialects.native import inputs
+from ollama_gate.dialects.translation import Stamp
+from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
+from ollama_gate.forcing import force
+from ollama_gate.policies import Applied, Policies
+from ollama_gate.receive import read_body
+from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
+from ollama_gate.routes import Lane
+from ollama_gate.settle import Settler
+from ollama_gate.tasks import spawn
+from ollama_gate.turn import Phase, Turn, Verdict
+from ollama_gate.upstream.client import Upstream
+from ollama_gate.upstream.headers import for_upstream
+from ollama_gate.upstream.overflow import overflow_of
+from ollama_gate.upstream.relay import SERVER, Passage, give_back, relay, relay_whole
+from ollama_gate.upstream.translate import Translation
+from ollama_gate.window import Output, Window
+from ollama_gate.wire.body import decode_json, encode_json
+from ollama_gate.wire.encoding import decode_content
+from ollama_gate.wire.folding import fold
+from ollama_gate.wire.ndjson import TailObserver
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A request that may go on."""
+
+    applied: Applied
+    count: PromptCount | None = None
+    output: Output = field(default_factory=lambda: Output(None))
+
+
+class Pipeline:
+    """Everything that a guarded request passes through, for one configuration."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        upstream: Upstream,
+        catalog: Catalog,
+        counter: Counter,
+        settler: Settler,
+        clock: Callable[[], float],
+    ) -> None:
+        """Put the stages together; nothing is sent yet."""
+        self.config = config
+        self.policies = Policies(config)
+        self._upstream = upstream
+        self._catalog = catalog
+        self._counter = counter
+        self._settler = settler
+        self._clock = clock
+        self._refused = refusals.RefusalMemory(config.refusals.remember)
+        self._grace = refusals.GraceBook()
+
+    async def handle(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> web.StreamResponse:
+        """Take one guarded request from its first byte to its last."""
+        passage, observer = Passage(), TailObserver()
+        try:
+            raw = await self._read(request, turn)
+            body = fold(decode_json(raw), lane.fields)
+            inference = lane.parse(body, request.headers)
+            card = await self._who(inference, turn)
+            judged = await self._judge(inference, card, turn, raw)
+            del raw
+            sending = self._send(request, inference, judged, turn)
+            if lane.writer is None:
+                hand_on = relay if inference.stream else relay_whole
+                response = await hand_on(
+                    request, await sending, turn=turn, observer=observer, passage=passage, clock=self._clock
+                )
+            else:
+                translation = Translation(
+                    request,
+                    make_writer=self._writer(lane, inference, body, card, judged, turn),
+                    turn=turn,
+                    observer=observer,
+                    passage=passage,
+                    clock=self._clock,
+                )
+                if inference.stream:
+                    response = await translation.stream(sending)
+                else:
+                    response = await translation.whole(await sending)
+            room, count = judged.applied.window, judged.count
+            if card is not None and room is not None and count is not None and passage.whole:
+                self._counter.learn(inference, card, room, count, observer.end())
+            return response
+        except Refused as no:
+            return await self._refuse(request, no.refusal, lane, turn)
+        except UpstreamError as failure:
+            turn.failed(failure)
+            return await self._refuse(request, self._no_answer(failure), lane, turn)
+        except asyncio.CancelledError:
+            turn.left = request.transport is None or request.transport.is_closing()
+            raise
+        finally:
+            self._settler.settle(turn, passage, observer)
+
+    async def judge_only(self, inference: InferenceRequest) -> tuple[PromptCount, Applied, ModelCard]:
+        """Count a request as if it were to be sent, with its parts; for /gate/count and the dialects' own counters.
+
+        Raises:
+            Refused: 404 for a model that Ollama does not have, 400 for one that cannot be counted.
+        """
+        card = await self._catalog.card(inference.model)
+        if card is None or card.mode is Mode.REMOTE:
+            raise Refused(_not_counted(inference.model, remote=card is not None))
+        applied = self.policies.for_card(card)
+        images = applied.policy.image_tokens
+        if inference.kind is Kind.EMBED:
+            if applied.embeds is None:
+                raise Refused(_cannot_embed(card))
+            texts = inputs(inference)
+            return await self._counter.count_inputs(texts, card, applied.embeds.tokens, exactly=True), applied, card
+        room = applied.window
+        if room is None:
+            raise Refused(_not_counted(inference.model, remote=True))
+        try:
+            count = await self._counter.count(inference, card, room, image_tokens=images, exactly=True)
+        except TemplateRefused as bad:
+            raise Refused(Refusal(400, "template_refused", f"Ollama will refuse this request: {bad}")) from bad
+        return count, applied, card
+
+    def models_changed(self) -> None:
+        """A name may stand for another model now: what was refused may fit."""
+        self._refused.forget()
+
+    async def _read(self, request: web.BaseRequest, turn: Turn) -> bytes:
+        """The decoded body; a body that was refused a moment ago is refused again at once."""
+        limit = self.config.server.max_body
+        received = await read_body(request, limit)
+        turn.body_bytes = len(received)
+        raw = decode_content(received, request.headers.get("Content-Encoding"), limit)
+        again = self._refused.recall(turn.route, raw, self._clock())
+        if again is not None:
+            turn.verdict = Verdict.REFUSE
+            raise Refused(again)
+        return raw
+
+    async def _who(self, inference: InferenceRequest, turn: Turn) -> ModelCard | None:
+        """The model's card; None when Ollama has no such model, and then its own answer is the right one."""
+        card = self._catalog.at_hand(inference.model)
+        if card is None and inference.model:
+            try:
+                card = await self._catalog.card(inference.model)
+            except InvalidName as bad:
+                raise Refused(Refusal(400, "invalid_model_name", str(bad), param="model")) from bad
+        if card is not None:
+            turn.model = card.key
+        return card
+
+    async def _judge(self, inference: InferenceRequest, card: ModelCard | None, turn: Turn, raw: bytes) -> Judged:
+        """The verdict: sent on, counted or not, or refused."""
+        turn.phase = Phase.COUNTING
+        turn.asked_output = turn.limit = inference.asked_output
+        if card is None:
+            turn.verdict = Verdict.UNCOUNTED
+            return Judged(self.policies.unknown(self._catalog.key(inference.model) if inference.model else ""))
+        applied = self.policies.for_card(card)
+        room = applied.window
+        if room is None:
+            turn.verdict = Verdict.UNCOUNTED
+            return Judged(applied)
+        if inference.kind is Kind.EMBED and not card.embeds:
+            raise Refused(_cannot_embed(card))
+        turn.window, turn.budget = room.num_ctx, room.budget
+        if inference.control is not Control.NONE:
+            turn.verdict = Verdict.CONTROL
+            return Judged(applied)
+        if inference.kind is Kind.EMBED:
+            return await self._judge_inputs(inference, card, applied, turn, raw)
+        return await self._judge_prompt(inference, card, applied, room, turn, raw)
+
+    async def _judge_prompt(
+        self, inference: InferenceRequest, card: ModelCard, applied: Applied, room: Window, turn: Turn, raw: bytes
+    ) -> Judged:
+        asked = inference.asked_output
+        strict = applied.policy.on_long_reply == "refuse" and asked is not None and asked > 0
+        images = applied.policy.image_tokens
+        bound = self._counter.bound(inference, card, images)
+        if bound is not None and bound <= room.budget and not strict:
+            turn.verdict, turn.rung, turn.prompt_tokens = Verdict.ADMIT, Rung.BOUND, bound
+            return Judged(applied, PromptCount(bound, bound, Rung.BOUND))
+        began = self._clock()
+        try:
+            count = await self._counter.count(inference, card, room, image_tokens=images)
+        except TemplateRefused as bad:
+            turn.verdict = Verdict.UNCOUNTED
+            turn.notes.append(f"not counted: {bad}")
+            return Judged(applied)
+        turn.counted(count, self._clock() - began)
+        turn.verdict = Verdict.ADMIT
+        if count.at_most > room.budget:
+            if not self._on_grace(inference, count, room):
+                raise self._refused_for_length(inference, refusals.prompt_too_long(inference, count, room), turn, raw)
+            turn.verdict = Verdict.GRACE
+            turn.notes.append(f"over the budget of {room.budget}, let through once after a refusal")
+        if strict and window.too_long_with_reply(asked, count.tokens, room):
+            raise self._refused_for_length(inference, refusals.reply_too_long(inference, count, room), turn, raw)
+        output = window.clamp_output(asked, count.tokens, room)
+        if output.num_predict is not None:
+            turn.limit, turn.clamped = output.num_predict, output.clamped
+        return Judged(applied, count, output)
+
+    async def _judge_inputs(
+        self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, raw: bytes
+    ) -> Judged:
+        limit = applied.embeds
+        if limit is None:
+            raise Refused(_cannot_embed(card))
+        turn.budget = limit.tokens
+        began = self._clock()
+        count = await self._counter.count_inputs(inputs(inference), card, limit.tokens)
+        turn.counted(count, self._clock() - began)
+        for index, tokens in enumerate(count.items):
+            if tokens > limit.tokens:
+                refusal = refusals.input_too_long(inference, index, tokens, limit, count.rung, why=count.why)
+                raise self._refused_for_length(inference, refusal, turn, raw)
+        turn.verdict = Verdict.ADMIT
+        return Judged(applied, count)
+
+    def _on_grace(self, inference: InferenceRequest, count: PromptCount, room: Window) -> bool:
+        if not self.config.refusals.grace or count.at_most > window.grace_limit(room):
+            return False
+        return self._grace.take(refusals.conversation_key(inference), self._clock())
+
+    def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, raw: bytes) -> Refused:
+        now = self._clock()
+        self._refused.keep(turn.route, raw, refusal, now)
+        self._grace.grant(refusals.conversation_key(inference), now)
+        return Refused(refusal)
+
+    async def _send(
+        self, request: web.BaseRequest, inference: InferenceRequest, judged: Judged, turn: Turn
+    ) -> aiohttp.ClientResponse:
+        """Send the gate's own body; returns with Ollama's status line."""
+        forced = force(inference, judged.applied.window, judged.output)
+        turn.notes.extend(forced.notes)
+        turn.reload_avoided = forced.reload_avoided
+        headers = for_upstream(request.headers, own_body=True, authorization=self.config.upstream.forward_authorization)
+        turn.phase, turn.sent_at = Phase.FIRST_BYTE, self._clock()
+        answer = await self._upstream.send("POST", inference.path, headers, encode_json(forced.body))
+        await self._understood(answer, inference, judged)
+        return answer
+
+    def _writer(
+        self,
+        lane: Lane,
+        inference: InferenceRequest,
+        body: Json,
+        card: ModelCard | None,
+        judged: Judged,
+        turn: Turn,
+    ) -> Callable[[], Awaitable[AnswerWriter]]:
+        """Who writes this answer. Where the dialect tells the prompt count first, it is made while Ollama works."""
+        counting: asyncio.Task[PromptCount] | None = None
+        count, room = judged.count, judged.applied.window
+        wanted = lane.needs_count and inference.stream and count is not None and count.rung is Rung.BOUND
+        if wanted and card is not None and room is not None:
+            images = judged.applied.policy.image_tokens
+            counting = spawn(
+                self._counter.count(inference, card, room, image_tokens=images), name="count for a stream", quiet=True
+            )
+
+        async def make() -> AnswerWriter:
+            tokens = count.tokens if count is not None and count.rung is not Rung.BOUND else None
+            if counting is not None:
+                try:
+                    tokens = (await counting).tokens
+                except (CountingError, Refused):
+                    tokens = None
+            facts = AnswerFacts(prompt_tokens=tokens, window=room.num_ctx if room is not None else None)
+            stamp = Stamp(int(time.time()), turn.id.replace("-", ""))
+            if lane.writer is None:
+                raise TypeError("this lane has no writer")
+            return lane.writer(inference, body, stamp, facts)
+
+        return make
+
+    async def _understood(self, answer: aiohttp.ClientResponse, inference: InferenceRequest, judged: Judged) -> None:
+        """Turn Ollama's own "does not fit" into the gate's refusal: clients understand that one."""
+        if answer.status < 400:
+            return
+        found = await overflow_of(answer)
+        if found is None or judged.applied.window is None:
+            return
+        give_back(answer, whole=True)
+        raise Refused(refusals.refused_upstream(inference, found.tokens, found.limit, judged.applied.window))
+
+    async def _refuse(self, request: web.BaseRequest, refusal: Refusal, lane: Lane, turn: Turn) -> web.StreamResponse:
+        """Answer with a refusal in the caller's dialect."""
+        turn.refused(refusal)
+        body, content_type = lane.render_refusal(refusal)
+        headers = {**turn.headers(), **refusal.headers, "Content-Type": content_type, "Server": SERVER}
+        response = web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)
+        await response.prepare(request)
+        await response.write_eof()
+        return response
+
+    def _no_answer(self, failure: UpstreamError) -> Refusal:
+        return refusals.upstream_failed(failure, self.config.upstream.url)
+
+
+def _cannot_embed(card: ModelCard) -> Refusal:
+    return Refusal(
+        400,
+        "model_cannot_embed",
+        f'"{card.name}" does not support embeddings: it is a model for chat and completion. Use an embedding model; '
+        "`ollama pull all-minilm` gets a small one.",
+        param="model",
+    )
+
+
+def _not_counted(model: str, *, remote: bool) -> Refusal:
+    if remote:
+        return Refusal(
+            400, "not_countable", f'"{model}" runs in the cloud: its prompts cannot be counted here', param="model"
+        )
+    return Refusal(404, "model_not_found", f"model '{model}' not found", type="not_found_error", param="model")

@@ -1,0 +1,65 @@
+"""Taking a request's body from the client, within a limit."""
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from ollama_gate.errors import Refusal, Refused
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+async def read_body(request: web.BaseRequest, limit: int) -> bytes:
+    """The whole body as it came, still compressed if it was.
+
+    A body that says that it is too long is refused from its headers alone, so that a client which sends it again and
+    again costs nothing.
+
+    Args:
+        request: the client's request.
+        limit: bytes.
+
+    Raises:
+        Refused: 413 for a body that is longer, 400 for one that breaks the rules of HTTP.
+    """
+    length = request.content_length
+    if length is not None and length > limit:
+        raise Refused(too_large(limit))
+    await say_continue(request)
+    content = request.content
+    first = await _next(request)
+    if content.at_eof():
+        return first
+    parts, size = [first], len(first)
+    while data := await _next(request):
+        size += len(data)
+        if size > limit:
+            raise Refused(too_large(limit))
+        parts.append(data)
+    return b"".join(parts)
+
+
+async def _next(request: web.BaseRequest) -> bytes:
+    try:
+        return await request.content.readany()
+    except HttpProcessingError as bad:
+        raise Refused(
+            Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {bad.message}")
+        ) from bad
+
+
+async def say_continue(request: web.BaseRequest) -> None:
+    """Tell a client that asked (`Expect: 100-continue`) to send its body; curl does for long ones."""
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+        request.transport.write(_CONTINUE)
+
+
+def too_large(limit: int) -> Refusal:
+    """The refusal of a body by its bytes; never used for tokens, because agents read 413 differently."""
+    return Refusal(
+        413,
+        "body_too_large",
+        f"the request body is larger than {limit} bytes, the most that this gate takes (server.max_body). "
+        "Send fewer or smaller images, or ask the operator for a higher limit.",
+        details={"limit_bytes": limit},
+        headers={"x-should-retry": "false"},
+    )

@@ -1,0 +1,105 @@
+"""What is left of a request when it is over: one log line and its metrics.
+
+Nothing here can fail a request: whatever goes wrong while observing is logged once and counted.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from ollama_gate.observe.metrics import Metrics
+from ollama_gate.turn import Phase, Turn
+from ollama_gate.upstream.relay import Passage
+from ollama_gate.window import Ending, ending
+from ollama_gate.wire.ndjson import StreamEnd, TailObserver
+
+_NANO: Final = 1e-9
+
+
+class Settler:
+    """Writes each finished turn into the log and the metrics."""
+
+    def __init__(self, metrics: Metrics, log: FilteringBoundLogger, clock: Callable[[], float]) -> None:
+        """Keep where to write to."""
+        self.metrics = metrics
+        self._log = log
+        self._clock = clock
+
+    def settle(self, turn: Turn, passage: Passage, observer: TailObserver) -> None:
+        """Settle one turn; called exactly once, after the last byte or whatever came instead."""
+        try:
+            end = observer.end() if passage.bytes else None
+            self._count(turn, passage, end)
+            self._write(turn, passage, end)
+        except Exception as failure:  # noqa: BLE001 - observing must never fail a request
+            self._log.error("a finished request could not be recorded", exc_info=failure)
+
+    def _count(self, turn: Turn, passage: Passage, end: StreamEnd | None) -> None:
+        metrics, model = self.metrics, self.metrics.model(turn.model)
+        metrics.requests.labels(turn.route, model, turn.verdict.value).inc()
+        if turn.left:
+            metrics.client_gone.labels(turn.phase.value).inc()
+        if turn.code is not None:
+            if turn.code.startswith("upstream_"):
+                metrics.upstream_errors.labels(turn.code).inc()
+            if turn.phase is not Phase.STREAMING:
+                metrics.refusals.labels(turn.route, turn.code).inc()
+        if turn.count_seconds is not None and turn.rung is not None:
+            metrics.count_seconds.labels(turn.rung.value).observe(turn.count_seconds)
+        if turn.reload_avoided:
+            metrics.reloads_avoided.labels(model).inc()
+        if turn.clamped:
+            metrics.clamped.labels(model).inc()
+        if passage.first_byte_at is not None and turn.sent_at is not None:
+            metrics.first_byte_seconds.labels(turn.route).observe(passage.first_byte_at - turn.sent_at)
+        if end is None:
+            return
+        if end.prompt_eval_count is not None:
+            metrics.prompt_tokens.labels(model).observe(end.prompt_eval_count)
+        if end.eval_count is not None:
+            metrics.relayed.labels(model).inc(end.eval_count)
+        if end.done:
+            metrics.endings.labels(model, self._ending(turn, end).value).inc()
+
+    @staticmethod
+    def _ending(turn: Turn, end: StreamEnd) -> Ending:
+        return ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit)
+
+    def _write(self, turn: Turn, passage: Passage, end: StreamEnd | None) -> None:
+        line: dict[str, object] = {
+            "id": turn.id,
+            "route": turn.route,
+            "model": turn.model,
+            "verdict": turn.verdict.value,
+            "status": turn.status,
+            "seconds": round(self._clock() - turn.started, 4),
+            "body_bytes": turn.body_bytes,
+        }
+        if turn.code is not None:
+            line["code"] = turn.code
+        if turn.left:
+            line["client_gone"] = turn.phase.value
+        if turn.rung is not None:
+            line["rung"] = turn.rung.value
+            line["prompt_tokens"] = turn.prompt_tokens
+        if turn.budget is not None:
+            line["budget"] = turn.budget
+            line["window"] = turn.window
+        if turn.count_seconds is not None:
+            line["count_seconds"] = round(turn.count_seconds, 5)
+        if turn.wait_seconds is not None:
+            line["wait_seconds"] = round(turn.wait_seconds, 4)
+        if passage.first_byte_at is not None and turn.sent_at is not None:
+            line["first_byte_seconds"] = round(passage.first_byte_at - turn.sent_at, 4)
+            line["answer_bytes"] = passage.bytes
+        if end is not None:
+            line["prompt_eval_count"] = end.prompt_eval_count
+            line["eval_count"] = end.eval_count
+            if end.done:
+                line["ended"] = self._ending(turn, end).value
+            elif end.error is None and passage.whole and turn.status == 200 and "/embed" not in turn.route:
+                line["ended"] = "without done"
+        if turn.notes:
+            line["notes"] = list(turn.notes)
+        self._log.info("request", **line)

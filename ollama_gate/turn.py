@@ -1,0 +1,106 @@
+"""The record of one request: what each stage learned, for headers, log and metrics. It never holds text."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ollama_gate.errors import Refusal, UpstreamError
+from ollama_gate.requests import PromptCount, Rung
+
+
+class Phase(StrEnum):
+    """How far a request has come; a client that leaves is counted by it."""
+
+    READING = "reading"
+    COUNTING = "counting"
+    QUEUED = "queued"
+    FIRST_BYTE = "first byte"
+    STREAMING = "streaming"
+    DONE = "done"
+
+
+class Verdict(StrEnum):
+    """What became of a request."""
+
+    ADMIT = "admit"
+    GRACE = "grace"
+    CONTROL = "control"
+    """A load or unload message."""
+    UNCOUNTED = "uncounted"
+    """Sent on without a count: Ollama has no such model, it is in the cloud, or its template refuses the request."""
+    PASSED = "passed"
+    """Not inference: handed on as it was."""
+    REFUSE = "refuse"
+    FAILED = "failed"
+    """Ollama gave no whole answer, or the client left before there was a verdict."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One request as it goes along; times are seconds of the gate's steady clock."""
+
+    id: str
+    route: str
+    started: float
+    dialect: str = "native"
+    model: str | None = None
+    """Canonical name; None until Ollama is known to have it."""
+    phase: Phase = Phase.READING
+    verdict: Verdict = Verdict.FAILED
+    status: int = 0
+    code: str | None = None
+    """Why it was refused or failed."""
+    rung: Rung | None = None
+    prompt_tokens: int | None = None
+    """The count, or the bound that decided."""
+    budget: int | None = None
+    window: int | None = None
+    asked_output: int | None = None
+    limit: int | None = None
+    """Output length in force, asked or clamped."""
+    clamped: bool = False
+    reload_avoided: bool = False
+    left: bool = False
+    """The client went away."""
+    sent_at: float | None = None
+    count_seconds: float | None = None
+    wait_seconds: float | None = None
+    notes: list[str] = field(default_factory=list)
+    body_bytes: int = 0
+
+    def counted(self, count: PromptCount, seconds: float) -> None:
+        """Note a count and how long it took."""
+        self.rung, self.prompt_tokens, self.count_seconds = count.rung, count.tokens, seconds
+
+    def refused(self, refusal: Refusal) -> None:
+        """Note that the gate answers by itself."""
+        self.status, self.code = refusal.status, refusal.code
+        if refusal.status < 500:
+            self.verdict = Verdict.REFUSE
+        else:
+            self.verdict = Verdict.FAILED
+
+    def failed(self, failure: UpstreamError) -> None:
+        """Note that Ollama gave no whole answer."""
+        self.code = failure.code
+
+    def headers(self) -> dict[str, str]:
+        """The gate's own response headers for this request."""
+        out = {"x-ollama-gate-request-id": self.id, "x-ollama-gate-verdict": self.verdict.value}
+        if self.prompt_tokens is not None and self.rung is not None:
+            out["x-ollama-gate-prompt-tokens"] = str(self.prompt_tokens)
+            out["x-ollama-gate-rung"] = self.rung.value
+        if self.budget is not None and self.window is not None:
+            out["x-ollama-gate-budget"] = str(self.budget)
+            out["x-ollama-gate-window"] = str(self.window)
+            if self.prompt_tokens is not None and self.rung is Rung.EXACT:
+                out["x-ollama-gate-room"] = str(max(self.window - self.prompt_tokens, 0))
+        if self.wait_seconds is not None and self.wait_seconds >= 0.001:
+            out["x-ollama-gate-wait"] = f"{self.wait_seconds:.3f}"
+        if self.notes:
+            out["x-ollama-gate-note"] = "; ".join(plain(note) for note in self.notes)[:1000]
+        return out
+
+
+def plain(text: str) -> str:
+    """A text as a header value: printable ASCII only, whatever a client put into it."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text)

@@ -1,0 +1,77 @@
+"""Ollama's own words for "does not fit", understood.
+
+With `truncate:false` llama-server refuses a prompt that fills its slot, and Ollama hands its JSON on inside a string
+(`llm/llama_server.go:statusErrorMessage`, v0.33). A client gets one clear refusal from the gate instead, whoever
+noticed first; that Ollama noticed first means that the gate's count was wrong or not made.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+import orjson
+
+from ollama_gate.upstream.client import foreign_errors
+
+_SMALL: Final = 64 * 1024
+_EMBED_TEXTS: Final = (
+    "the input length exceeds the context length",
+    "input length exceeds maximum context length",
+    "input exceeds maximum context length",
+    "input after truncation exceeds maximum context length",
+)
+_MLX: Final = re.compile(r"input length \((\d+) tokens\) exceeds the model's maximum context length \((\d+) tokens\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """What Ollama said of a prompt that it refused for its length."""
+
+    tokens: int | None
+    """Tokens it counted, None where it did not say."""
+    limit: int | None
+    """Tokens of the slot."""
+
+
+async def overflow_of(answer: aiohttp.ClientResponse) -> Overflow | None:
+    """Whether an answer is a refusal for length; its body is read only if it is a small error.
+
+    The body stays readable: what was read is put back in front.
+    """
+    if answer.status not in (400, 500) or (answer.content_length or 0) > _SMALL:
+        return None
+    with foreign_errors():
+        body = await answer.content.read(_SMALL)
+    found = understand(body)
+    if body:
+        answer.content.unread_data(body)
+    return found
+
+
+def understand(body: bytes) -> Overflow | None:
+    """Read an error body of Ollama's; None when it is about something else."""
+    if b"ext" not in body and b"length" not in body:
+        return None
+    try:
+        error = orjson.loads(body).get("error")
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    if not isinstance(error, str):
+        return None
+    if "exceed_context_size_error" in error:
+        return _from_llama_server(error)
+    mlx = _MLX.search(error)
+    if mlx is not None:
+        return Overflow(int(mlx[1]), int(mlx[2]))
+    if error in _EMBED_TEXTS or error.startswith("the prompt is longer than the context length"):
+        return Overflow(None, None)
+    return None
+
+
+def _from_llama_server(error: str) -> Overflow:
+    try:
+        inner = orjson.loads(error)["error"]
+        return Overflow(int(inner["n_prompt_tokens"]), int(inner["n_ctx"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return Overflow(None, None)

@@ -1,0 +1,276 @@
+"""Handing an answer on in another dialect.
+
+A stream is opened when Ollama's first byte is there, so that an error before it keeps its status. Only where Ollama is
+silent for long (a model loads, a long prompt is evaluated) is it opened earlier, and kept open with signs of life that
+the dialect's clients ignore; an error after that is an event of the dialect, without an end mark.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from ollama_gate.errors import UpstreamBroken, UpstreamError
+from ollama_gate.requests import AnswerWriter
+from ollama_gate.tasks import spawn
+from ollama_gate.turn import Phase, Turn
+from ollama_gate.upstream.client import foreign_errors
+from ollama_gate.upstream.relay import SERVER, Observer, Passage, give_back
+from ollama_gate.wire.ndjson import LineSplitter
+
+SIGNS_EVERY: Final = 15.0
+"""Seconds of silence after which a sign of life is sent; agents give up after 300."""
+
+MakeWriter = Callable[[], Awaitable[AnswerWriter]]
+
+
+class Lifeline:
+    """Writes a sign of life into an open stream whenever nothing was written for a while.
+
+    One timer for each stream, which is pushed back by looking at the last write, not by being set anew for each token.
+    """
+
+    def __init__(self, response: web.StreamResponse, writer: AnswerWriter, every: float) -> None:
+        """Start watching; a sign is written after each `every` seconds of silence."""
+        self._response = response
+        self._writer = writer
+        self._every = every
+        self._loop = asyncio.get_running_loop()
+        self._written = self._loop.time()
+        self._task: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(every, self._look)
+
+    def touched(self) -> None:
+        """Note that something was written just now."""
+        self._written = self._loop.time()
+
+    def stop(self) -> None:
+        """Write nothing more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        idle = self._loop.time() - self._written
+        if idle >= self._every:
+            sign = self._writer.keep_alive()
+            if sign:
+                self._task = spawn(self._response.write(sign), name="sign of life", quiet=True)
+            self._written = self._loop.time()
+            idle = 0.0
+        self._timer = self._loop.call_later(max(self._every - idle, 0.01), self._look)
+
+
+class Translation:
+    """One answer on its way into another dialect."""
+
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        *,
+        make_writer: MakeWriter,
+        turn: Turn,
+        observer: Observer,
+        passage: Passage,
+        clock: Callable[[], float],
+        signs_every: float = SIGNS_EVERY,
+    ) -> None:
+        """Prepare for the answer to one request.
+
+        Args:
+            request: the client's request.
+            make_writer: makes the dialect's writer; called once, when the first bytes are due.
+            turn: the request's record.
+            observer: sees Ollama's bytes.
+            passage: is filled in.
+            clock: steady seconds.
+            signs_every: seconds of silence after which a sign of life is sent.
+        """
+        self._request = request
+        self._make_writer = make_writer
+        self._turn = turn
+        self._observer = observer
+        self._passage = passage
+        self._clock = clock
+        self._signs_every = signs_every
+        self._response: web.StreamResponse | None = None
+        self._writer: AnswerWriter | None = None
+        self._lifeline: Lifeline | None = None
+
+    async def stream(self, sending: Awaitable[aiohttp.ClientResponse]) -> web.StreamResponse:
+        """Wait for Ollama's answer and hand it on as a stream.
+
+        Args:
+            sending: gives Ollama's answer; what it raises before the stream is open is raised here.
+
+        Raises:
+            Refused: from `sending`, before anything was sent to the client.
+            UpstreamError: likewise.
+        """
+        task = asyncio.ensure_future(sending)  # noqa: TID251 - cancelled below in every case
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self._signs_every)
+            if not done:
+                await self._open()
+            try:
+                answer = await task
+            except UpstreamError as failure:
+                if self._response is None:
+                    raise
+                self._turn.failed(failure)
+                return await self._end_with_error(503, str(failure))
+        finally:
+            task.cancel()
+            if not task.done() and self._lifeline is not None:
+                self._lifeline.stop()
+        if answer.status != 200:
+            return await self._failed(answer)
+        response = await self._open()
+        try:
+            await self._pump(answer, response)
+        finally:
+            if self._lifeline is not None:
+                self._lifeline.stop()
+            give_back(answer, whole=self._passage.whole)
+        return response
+
+    async def whole(self, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Hand an answer that is not streamed on.
+
+        Raises:
+            UpstreamError: it ended early, or is not what Ollama sends; nothing was sent to the client.
+        """
+        if answer.status != 200:
+            return await self._failed(answer)
+        body = await self._read(answer)
+        self._observer.feed(body)
+        try:
+            native = orjson.loads(body)
+        except orjson.JSONDecodeError as bad:
+            raise UpstreamBroken("Ollama's answer is not JSON") from bad
+        if not isinstance(native, dict):
+            raise UpstreamBroken("Ollama's answer is not a JSON object")
+        writer = await self._make_writer()
+        return await self._answer(answer.status, writer.whole(native))
+
+    async def _failed(self, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Hand an error of Ollama's on, in the dialect's shape and with its own status."""
+        message = _message(await self._read(answer), answer)
+        if self._response is not None:
+            return await self._end_with_error(answer.status, message)
+        writer = await self._make_writer()
+        return await self._answer(answer.status, writer.failed(answer.status, message))
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        try:
+            with foreign_errors():
+                body = await answer.read()
+            self._passage.whole = True
+        finally:
+            give_back(answer, whole=self._passage.whole)
+        self._passage.first_byte_at = self._clock()
+        self._passage.bytes = len(body)
+        return body
+
+    async def _answer(self, status: int, body: bytes) -> web.StreamResponse:
+        headers = {"Content-Type": "application/json", "Server": SERVER, **self._turn.headers()}
+        response = web.Response(status=status, body=body, headers=headers)
+        self._turn.phase, self._turn.status = Phase.STREAMING, status
+        try:
+            await response.prepare(self._request)
+            await response.write_eof()
+            self._turn.phase = Phase.DONE
+        except ConnectionError:
+            self._turn.left = True
+        return response
+
+    async def _open(self) -> web.StreamResponse:
+        """Open the client's stream, once."""
+        if self._response is not None:
+            return self._response
+        self._writer = await self._make_writer()
+        headers = {"Server": SERVER, **self._writer.stream_headers, **self._turn.headers()}
+        response = web.StreamResponse(status=200, headers=headers)
+        if self._request.version >= (1, 1):
+            response.enable_chunked_encoding()
+        self._turn.status = 200
+        await response.prepare(self._request)
+        self._turn.phase = Phase.STREAMING
+        self._response = response
+        self._lifeline = Lifeline(response, self._writer, self._signs_every)
+        return response
+
+    async def _pump(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+        writer, lifeline, passage = self._writer, self._lifeline, self._passage
+        if writer is None or lifeline is None:
+            return
+        lines, look, translate = LineSplitter(), self._observer.feed, writer.feed
+        try:
+            while True:
+                with foreign_errors():
+                    data: bytes = await answer.content.readany()
+                if not data:
+                    break
+                if passage.first_byte_at is None:
+                    passage.first_byte_at = self._clock()
+                passage.bytes += len(data)
+                look(data)
+                out = b"".join(translate(_chunk(line)) for line in lines.feed(data))
+                if out:
+                    await response.write(out)
+                    lifeline.touched()
+            rest = lines.end()
+            last = translate(_chunk(rest)) if rest else b""
+            end = writer.finish()
+            if end is None:
+                raise UpstreamBroken("the answer ended without its end mark")
+            passage.whole = True
+            if last or end:
+                await response.write(last + end)
+            await response.write_eof()
+            self._turn.phase = Phase.DONE
+        except UpstreamError as failure:
+            self._turn.failed(failure)
+            await self._end_with_error(502, f"the model's answer broke off: {failure}")
+        except ConnectionError:
+            self._turn.left = True
+
+    async def _end_with_error(self, status: int, message: str) -> web.StreamResponse:
+        """Send the dialect's error event and cut the connection, so that nobody takes the stream for whole."""
+        response, writer = self._response, self._writer
+        if response is None or writer is None:
+            raise UpstreamBroken(message)
+        if self._lifeline is not None:
+            self._lifeline.stop()
+        try:
+            error = writer.error(status, message)
+            if error:
+                await response.write(error)
+        except ConnectionError:
+            self._turn.left = True
+        if self._request.transport is not None:
+            # close() sends what is buffered and ends the connection without the last chunk.
+            self._request.transport.close()
+        return response
+
+
+def _chunk(line: bytes) -> dict[str, Any]:
+    try:
+        chunk = orjson.loads(line)
+    except orjson.JSONDecodeError as bad:
+        raise UpstreamBroken("a line of Ollama's answer is not JSON") from bad
+    if not isinstance(chunk, dict):
+        raise UpstreamBroken("a line of Ollama's answer is not a JSON object")
+    return chunk
+
+
+def _message(body: bytes, answer: aiohttp.ClientResponse) -> str:
+    """Ollama's error text, whatever shape it came in."""
+    try:
+        error = orjson.loads(body).get("error")
+    except (orjson.JSONDecodeError, AttributeError):
+        error = None
+    if isinstance(error, str) and error:
+        return error
+    return body.decode("utf-8", "replace")[:1000] or f"{answer.status} {answer.reason}"

@@ -1,0 +1,189 @@
+"""One configuration's parts, put together: upstream, catalog, tokenizers, counter, pipeline.
+
+A reload makes a new wiring beside the old one. Requests under way keep theirs, and it is taken down when the last of
+them is done.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from ollama_gate.asking import Asker
+from ollama_gate.catalog.card import ModelCard
+from ollama_gate.catalog.catalog import Catalog
+from ollama_gate.config import Config
+from ollama_gate.counting.counter import Counter, CountingPolicy
+from ollama_gate.counting.store import TokenizerStore
+from ollama_gate.counting.trust import Drift, Trust
+from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
+from ollama_gate.observe.metrics import Metrics
+from ollama_gate.pipeline import Pipeline
+from ollama_gate.requests import Rung
+from ollama_gate.settle import Settler
+from ollama_gate.tasks import spawn
+from ollama_gate.tokenizers import CardTokenizers
+from ollama_gate.upstream.client import Upstream, UpstreamSettings
+
+
+class Wiring:
+    """Everything that depends on the configuration."""
+
+    def __init__(self, config: Config, metrics: Metrics, log: FilteringBoundLogger, clock: Callable[[], float]) -> None:
+        """Put the parts together; `open` connects them."""
+        self.config = config
+        self.users = 0
+        """Requests that use this wiring."""
+        self.unused = asyncio.Event()
+        self.unused.set()
+        self.up = False
+        self.problem: str | None = None
+        self._metrics = metrics
+        self._log = log
+        self._clock = clock
+        self.upstream = Upstream(
+            UpstreamSettings(
+                url=config.upstream.url,
+                connect_timeout=config.upstream.connect_timeout,
+                idle_timeout=config.upstream.idle_timeout,
+                max_connections=config.upstream.max_connections,
+                forward_authorization=config.upstream.forward_authorization,
+            )
+        )
+        self.catalog = Catalog(self.upstream, clock=clock)
+        asker = Asker(self.upstream, self.catalog)
+        self._store = TokenizerStore(config.counting.cache_dir, memory=config.counting.tokenizer_memory)
+        self.counter = Counter(
+            CardTokenizers(self._store, self.catalog),
+            ask=asker.ask,
+            loaded=asker.loaded,
+            version=lambda: self.catalog.version,
+            report=self._drifted,
+            demoted=self._demoted,
+            policy=CountingPolicy(
+                ask_upstream=config.counting.ask_upstream,
+                timeout=config.counting.count_timeout,
+                refuse_unknown=config.counting.unknown_vocabulary == "refuse",
+                margin=config.counting.estimate_margin,
+            ),
+            clock=clock,
+            threads=config.counting.threads,
+        )
+        self.pipeline = Pipeline(
+            config,
+            upstream=self.upstream,
+            catalog=self.catalog,
+            counter=self.counter,
+            settler=Settler(metrics, log, clock),
+            clock=clock,
+        )
+        self.catalog.changed.append(self.pipeline.models_changed)
+
+    async def open(self) -> None:
+        """Open the connection pool."""
+        await self.upstream.__aenter__()
+
+    async def close(self) -> None:
+        """Take everything down."""
+        self.counter.close()
+        await self._store.close()
+        await self.upstream.__aexit__(None, None, None)
+
+    async def replaced(self, config: Config) -> "Wiring":
+        """A wiring for another configuration, open; this one goes when its last request is done."""
+        fresh = Wiring(config, self._metrics, self._log, self._clock)
+        await fresh.open()
+        fresh.up = self.up
+        spawn(self._retire(), name="old configuration")
+        return fresh
+
+    async def _retire(self) -> None:
+        await self.unused.wait()
+        await self.close()
+
+    def enter(self) -> None:
+        """A request begins to use this wiring."""
+        self.users += 1
+        self.unused.clear()
+
+    def leave(self) -> None:
+        """A request is done with it."""
+        self.users -= 1
+        if not self.users:
+            self.unused.set()
+
+    async def look_at_upstream(self) -> bool:
+        """Ask Ollama for its version, note whether it answers, and say so when that has changed."""
+        before = self.up
+        try:
+            told = await self.upstream.get_json("/api/version", within=5.0)
+            self.up, self.problem = True, None
+            if isinstance(told, dict):
+                self.catalog.version = str(told.get("version"))
+        except UpstreamError as failure:
+            self.up, self.problem = False, str(failure)
+        self._metrics.upstream_up.set(self.up)
+        if before != self.up:
+            if self.up:
+                self._log.info("ollama answers", url=self.config.upstream.url, version=self.catalog.version)
+            else:
+                self._log.warning("ollama does not answer", url=self.config.upstream.url, problem=self.problem)
+        return self.up
+
+    async def tokenize(self, model: str, text: str) -> dict[str, Any]:
+        """Ids, pieces and count of a text under a model's vocabulary.
+
+        Raises:
+            Refused: there is no such model, or its vocabulary is not known here.
+        """
+        card = await self.catalog.card(model)
+        if card is None:
+            raise Refused(
+                Refusal(404, "model_not_found", f"model '{model}' not found", type="not_found_error", param="model")
+            )
+        try:
+            ids, pieces = await self.counter.tokenize(card, text)
+        except CountingError as failure:
+            raise Refused(Refusal(400, "not_countable", str(failure), param="model")) from failure
+        return {"model": card.name, "count": len(ids), "ids": ids, "pieces": pieces}
+
+    def model_status(self, card: ModelCard) -> dict[str, Any]:
+        """What the status page shows of a model."""
+        applied = self.pipeline.policies.for_card(card)
+        known = self.counter.known(card)
+        room = applied.window
+        return {
+            "name": card.name,
+            "digest": card.digest[:12],
+            "mode": card.mode.value,
+            "window": room.num_ctx if room is not None else None,
+            "budget": room.budget if room is not None else None,
+            "embed_limit": applied.embeds.tokens if applied.embeds is not None else None,
+            "tokenizer": "ready" if known.meter is not None else known.why or "being built",
+            "counts": {
+                "rendering_believed": known.trust.rendering,
+                "vocabulary_believed": known.trust.vocabulary,
+                "bound_believed": known.trust.bound,
+                "checked": known.checked,
+                "agreed": known.trust.agreed,
+                "why": known.trust.why,
+            },
+        }
+
+    def _drifted(self, card: ModelCard, rung: Rung, drift: Drift) -> None:
+        model = self._metrics.model(card.key)
+        self._metrics.drift.labels(model, drift.kind.value).inc()
+        if drift.ratio is not None:
+            self._metrics.drift_ratio.labels(model, rung.value).observe(drift.ratio)
+
+    def _demoted(self, card: ModelCard, trust: Trust) -> None:
+        self._metrics.demotions.labels(self._metrics.model(card.key)).inc()
+        self._log.warning(
+            "counts of this model are not exact",
+            model=card.key,
+            why=trust.why,
+            rendering=trust.rendering,
+            vocabulary=trust.vocabulary,
+            bound=trust.bound,
+        )
