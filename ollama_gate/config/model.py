@@ -234,12 +234,6 @@ class ModelKeys(Section):
         example=768,
         ge=1,
     )
-    kv_bytes_per_token: Size | None = key(
-        None,
-        "KV cache of one token of the window, for a model whose metadata does not tell it. Absent: computed.",
-        unit="size",
-        example="128KiB",
-    )
     tokenizer: FilePath | None = key(
         None,
         "A tokenizer.json, or a directory that holds one, to count with instead of the vocabulary that Ollama reports. "
@@ -265,7 +259,6 @@ class ModelPolicy:
     compaction: bool
     image_tokens: int | None
     """Tokens of one image; None means learned."""
-    kv_bytes_per_token: int | None
     tokenizer: Path | None
     num_ctx_declared: bool
     """Whether the operator declared the window, for this model or in [defaults]."""
@@ -334,7 +327,6 @@ class Config(Section):
             on_long_reply=keys.on_long_reply,
             compaction=keys.compaction,
             image_tokens=keys.image_tokens,
-            kv_bytes_per_token=keys.kv_bytes_per_token,
             tokenizer=keys.tokenizer,
             num_ctx_declared="num_ctx" in keys.model_fields_set,
         )

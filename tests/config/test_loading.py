@@ -1,14 +1,16 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ollama_gate.admission.memory_rules import CACHE_TYPES
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, InvalidConfig, find, load
 from ollama_gate.config.loading import variable
+from ollama_gate.config.model import Upstream
 
 Write = Callable[[str], Path]
 
@@ -270,3 +272,8 @@ def test_any_tables_are_a_configuration_or_a_list_of_problems(tables: dict[str, 
             load(Path("made-up.toml"), {}, canonical)
         except InvalidConfig as invalid:
             assert all(problem.what and problem.key for problem in invalid.problems)  # noqa: PT017  both outcomes are fine
+
+
+def test_the_cache_types_are_those_whose_size_is_known() -> None:
+    (annotation,) = [field.annotation for name, field in Upstream.model_fields.items() if name == "kv_cache_type"]
+    assert set(get_args(annotation)) == set(CACHE_TYPES)
