@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from ollama_gate import __version__, refusals
+from ollama_gate import __version__, refusals, v1
 from ollama_gate.access.origins import Origins, preflight
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
@@ -174,6 +174,10 @@ class Gate:
                 return early
         if path.startswith("/gate/"):
             return await self._own.answer(request, path)
+        if path.startswith("/v1/"):
+            told = await v1.answer(self, request, path)
+            if told is not None:
+                return told
         if request.method == "POST":
             lane = LANES.get(path)
             if lane is not None:

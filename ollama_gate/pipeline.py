@@ -19,7 +19,7 @@ from ollama_gate.catalog.names import InvalidName
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
 from ollama_gate.dialects.native import inputs
-from ollama_gate.dialects.translation import Stamp
+from ollama_gate.dialects.translation import Stamp, without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
 from ollama_gate.forcing import force
 from ollama_gate.policies import Applied, Policies
@@ -82,6 +82,8 @@ class Pipeline:
             body = fold(decode_json(raw), lane.fields)
             inference = lane.parse(body, request.headers)
             card = await self._who(inference, turn)
+            if card is not None and not card.thinks:
+                inference = without_thinking(inference)
             judged = await self._judge(inference, card, turn, raw)
             del raw
             sending = self._send(request, inference, judged, turn)

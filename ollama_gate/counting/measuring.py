@@ -90,9 +90,7 @@ def contents(request: InferenceRequest) -> list[str]:
         return [text for key in ("system", "prompt", "suffix") if (text := body.get(key))]
     out: list[str] = []
     for message in body.get("messages") or ():
-        for key in ("content", "thinking"):
-            if text := message.get(key):
-                out.append(text)
+        out += [text for key in ("content", "thinking") if (text := message.get(key))]
         if calls := message.get("tool_calls"):
             out.append(orjson.dumps(calls).decode())
     return out

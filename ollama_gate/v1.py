@@ -1,0 +1,72 @@
+"""The routes below /v1 that are not inference: models, and the counts that agents ask for before they send."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from aiohttp import web
+
+from ollama_gate.dialects import anthropic, openai, responses
+from ollama_gate.dialects.translation import ServerTools
+from ollama_gate.errors import Refused, UpstreamError
+from ollama_gate.receive import read_body
+from ollama_gate.refusals import upstream_failed
+from ollama_gate.requests import InferenceRequest, Json
+from ollama_gate.wire.body import decode_json
+from ollama_gate.wire.encoding import decode_content
+from ollama_gate.wire.folding import fold
+
+if TYPE_CHECKING:
+    from ollama_gate.app import Gate
+
+_MODEL: Final = "/v1/models/"
+Parse = Callable[[Json, Mapping[str, str], ServerTools], InferenceRequest]
+_COUNTERS: Final[Mapping[str, tuple[frozenset[str], Parse, Callable[[int], bytes]]]] = {
+    anthropic.COUNT_PATH: (anthropic.FIELDS, anthropic.parse_count, anthropic.counted),
+    responses.COUNT_PATH: (responses.FIELDS, responses.parse, responses.counted),
+}
+"""Fields, parser and answer of each route that only counts."""
+_JSON: Final = {"Content-Type": "application/json", "Server": "ollama-gate"}
+
+
+async def answer(gate: "Gate", request: web.BaseRequest, path: str) -> web.Response | None:
+    """Answer one of these routes; None when the path is none of them.
+
+    Raises:
+        Refused: in the shape of the route's dialect.
+    """
+    if request.method == "GET" and path.startswith(_MODEL) and len(path) > len(_MODEL):
+        return await _model(gate, path.removeprefix(_MODEL))
+    if request.method == "POST" and path in _COUNTERS:
+        fields, parse, counted = _COUNTERS[path]
+        return _answer(counted(await _count(gate, request, fields, parse)))
+    return None
+
+
+async def _model(gate: "Gate", name: str) -> web.Response:
+    """One model, by a name that may hold slashes; Ollama's own route cannot match those."""
+    try:
+        status, raw = await gate.wiring.upstream.exchange("POST", "/api/show", {"model": name}, within=30.0)
+    except UpstreamError as failure:
+        raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
+    told = orjson.loads(raw) if raw.startswith(b"{") else {}
+    if status != 200:
+        return _answer(openai.error_json(status, str(told.get("error", ""))), status)
+    return _answer(openai.model_object(name, told))
+
+
+async def _count(gate: "Gate", request: web.BaseRequest, fields: frozenset[str], parse: Parse) -> int:
+    """Tokens of the prompt that this body would make."""
+    limit = gate.config.server.max_body
+    raw = decode_content(await read_body(request, limit), request.headers.get("Content-Encoding"), limit)
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    inference = parse(fold(decode_json(raw), fields), headers, "drop")
+    try:
+        count, _, _ = await gate.wiring.pipeline.judge_only(inference)
+    except UpstreamError as failure:
+        raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
+    return count.tokens
+
+
+def _answer(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=body, headers=_JSON)

@@ -1,0 +1,140 @@
+"""The native lane, from the client's first byte to its last: what Ollama gets, and what the client gets back."""
+
+import asyncio
+import json
+
+from support.gate import metric, running_gate
+from support.http import Client, ask
+from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, ScriptedOllama, chunk, whole
+
+CHAT = {"model": "llama3.2", "messages": [{"role": "user", "content": "hi"}]}
+LINES = [
+    '{"model":"llama3.2","message":{"role":"assistant","content":"He"},"done":false}\n',
+    '{"model":"llama3.2","message":{"role":"assistant","content":"llo"},"done":false}\n',
+    (
+        '{"model":"llama3.2","message":{"role":"assistant","content":""},"done":true,"done_reason":"stop",'
+        '"prompt_eval_count":7,"eval_count":2}\n'
+    ),
+]
+
+
+async def test_a_stream_goes_through_chunk_by_chunk_and_the_forced_fields_go_up() -> None:
+    step = asyncio.Event()
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        for line in LINES:
+            writer.write(chunk(line))
+            await step.wait()
+            step.clear()
+        writer.write(LAST_CHUNK)
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        async with await Client.connect(gate.address) as client:
+            await client.send(
+                "POST", "/api/chat", {**CHAT, "truncate": True, "options": {"num_ctx": 123456, "seed": 7}}
+            )
+            reply = await client.head()
+            assert (reply.status, reply.header("Content-Type")) == (200, "application/x-ndjson")
+            for line in LINES:
+                # Each line is here before the next one is sent: nothing is held back.
+                assert await client.next_chunk(reply) == line.encode()
+                step.set()
+            assert await client.next_chunk(reply) is None
+        [got] = ollama.got
+        assert got.json == {
+            "model": "llama3.2",
+            "messages": [{"role": "user", "content": "hi"}],
+            "truncate": False,
+            "shift": False,
+            "options": {"seed": 7, "num_ctx": 8192},
+        }
+        assert got.headers["host"] == ollama.url.removeprefix("http://")
+        assert metric(gate, "output_tokens_total", model="registry.ollama.ai/library/llama3.2:latest") == 2
+
+
+async def test_an_answer_that_is_not_streamed_says_why_it_ended() -> None:
+    answer = {"message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "length", "eval_count": 40}
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole(answer))
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        asked = await ask(gate.address, "POST", "/api/chat", {**CHAT, "stream": False, "options": {"num_predict": 40}})
+        full = await ask(gate.address, "POST", "/api/chat", {**CHAT, "stream": False, "options": {"num_predict": 99}})
+    assert asked.json == answer
+    assert asked.gate("ended") == "limit"
+    assert full.gate("ended") == "window"
+
+
+async def test_a_stream_that_ollama_breaks_off_is_broken_off_for_the_client() -> None:
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD + chunk(LINES[0]))
+        await writer.drain()
+        writer.transport.abort()
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", "/api/chat", CHAT)
+        assert reply.status == 200
+        assert not reply.complete
+        assert metric(gate, "upstream_errors_total", kind="upstream_broken") == 1
+
+
+async def test_an_error_line_in_the_stream_passes_as_it_is() -> None:
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD + chunk(LINES[0]) + chunk('{"error":"boom"}\n') + LAST_CHUNK)
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", "/api/chat", CHAT)
+    assert reply.complete
+    assert reply.lines[-1] == {"error": "boom"}
+
+
+async def test_ollamas_own_overflow_becomes_the_gates_refusal() -> None:
+    inner = {
+        "error": {
+            "code": 400,
+            "message": "request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it",
+            "type": "exceed_context_size_error",
+            "n_prompt_tokens": 9000,
+            "n_ctx": 8192,
+        }
+    }
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole({"error": json.dumps(inner)}, 400, "Bad Request"))
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", "/api/chat", CHAT)
+    assert reply.status == 400
+    assert reply.json["code"] == "context_length_exceeded"
+    assert reply.json["error"].startswith("prompt is too long: 9000 tokens > 8191 maximum.")
+
+
+async def test_other_errors_of_ollamas_come_back_unchanged() -> None:
+    body = b'{"error":"invalid think value: \\"x\\" (must be \\"high\\" or \\"low\\")"}'
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole(body, 400, "Bad Request"))
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", "/api/chat", {**CHAT, "think": "x"})
+    assert (reply.status, reply.body) == (400, body)
+
+
+async def test_no_ollama_is_503_in_the_callers_shape_and_recovers_by_itself() -> None:
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole({"done": True}))
+
+    async with ScriptedOllama(script) as ollama:
+        url = ollama.url
+    async with running_gate(url) as gate:
+        native = await ask(gate.address, "POST", "/api/chat", CHAT)
+        openai = await ask(gate.address, "POST", "/v1/chat/completions", CHAT)
+        health = await ask(gate.address, "GET", "/gate/health")
+        passed = await ask(gate.address, "GET", "/api/tags")
+    assert (native.status, native.json["code"]) == (503, "upstream_unreachable")
+    assert isinstance(native.json["error"], str)
+    assert (openai.status, openai.json["error"]["code"]) == (503, "upstream_unreachable")
+    assert (health.status, health.json["ready"], health.json["live"]) == (503, False, True)
+    assert passed.status == 503

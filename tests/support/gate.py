@@ -1,0 +1,46 @@
+"""A running gate for tests: on a port of its own, in front of whatever upstream the test has."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from ollama_gate.app import Gate
+from ollama_gate.catalog.names import canonical
+from ollama_gate.config import Config
+
+
+def config_for(upstream: str, **sections: Any) -> Config:
+    """A configuration in front of `upstream`; sections are given as dicts, models under their short names."""
+    cache = Path(tempfile.gettempdir()) / "ollama-gate-tests"
+    counting = {"cache_dir": str(cache), **sections.pop("counting", {})}
+    server = {"listen": "127.0.0.1:0", "drain": 5.0, **sections.pop("server", {})}
+    config = Config.model_validate(
+        {
+            "server": server,
+            "upstream": {"url": upstream, **sections.pop("upstream", {})},
+            "counting": counting,
+            **sections,
+        }
+    )
+    named, wrong = config.for_models(canonical)
+    assert not wrong, wrong
+    return named
+
+
+@asynccontextmanager
+async def running_gate(upstream: str, **sections: Any) -> AsyncIterator[Gate]:
+    """Start a gate, and stop it however the test ends."""
+    gate = Gate(config_for(upstream, **sections))
+    await gate.start()
+    try:
+        yield gate
+    finally:
+        await gate.stop(drain=1.0)
+
+
+def metric(gate: Gate, name: str, **labels: str) -> float:
+    """The value of one metric, 0 where it was never touched."""
+    value = gate.metrics.registry.get_sample_value(f"ollama_gate_{name}", labels)
+    return 0.0 if value is None else value
