@@ -97,6 +97,7 @@ class OwnEndpoints:
                 for turn in list(gate.turns.values())
                 if not turn.route.startswith("/gate/")
             ],
+            "memory": wiring.admission.memory_status(),
             "models": [wiring.model_status(card) for card in wiring.catalog.known()],
         }
 

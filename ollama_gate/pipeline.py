@@ -5,6 +5,7 @@ turn is settled exactly once, and nothing that only observes can fail a request.
 """
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ import aiohttp
 from aiohttp import web
 
 from ollama_gate import refusals, window
+from ollama_gate.admission.gatekeeper import Lease
+from ollama_gate.admitting import Admission, FreePass
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
@@ -60,6 +63,7 @@ class Pipeline:
         upstream: Upstream,
         catalog: Catalog,
         counter: Counter,
+        admission: Admission,
         settler: Settler,
         clock: Callable[[], float],
     ) -> None:
@@ -69,6 +73,7 @@ class Pipeline:
         self._upstream = upstream
         self._catalog = catalog
         self._counter = counter
+        self._admission = admission
         self._settler = settler
         self._clock = clock
         self._refused = refusals.RefusalMemory(config.refusals.remember)
@@ -86,25 +91,28 @@ class Pipeline:
                 inference = without_thinking(inference)
             judged = await self._judge(inference, card, turn, raw)
             del raw
-            sending = self._send(request, inference, judged, turn)
-            if lane.writer is None:
-                hand_on = relay if inference.stream else relay_whole
-                response = await hand_on(
-                    request, await sending, turn=turn, observer=observer, passage=passage, clock=self._clock
-                )
-            else:
-                translation = Translation(
-                    request,
-                    make_writer=self._writer(lane, inference, body, card, judged, turn),
-                    turn=turn,
-                    observer=observer,
-                    passage=passage,
-                    clock=self._clock,
-                )
-                if inference.stream:
-                    response = await translation.stream(sending)
+            turn.phase = Phase.QUEUED
+            async with self._admission.lease(card, judged.applied, client_of(request), inference.control) as lease:
+                turn.wait_seconds = lease.waited
+                sending = self._send(request, inference, judged, turn, lease)
+                if lane.writer is None:
+                    hand_on = relay if inference.stream else relay_whole
+                    response = await hand_on(
+                        request, await sending, turn=turn, observer=observer, passage=passage, clock=self._clock
+                    )
                 else:
-                    response = await translation.whole(await sending)
+                    translation = Translation(
+                        request,
+                        make_writer=self._writer(lane, inference, body, card, judged, turn),
+                        turn=turn,
+                        observer=observer,
+                        passage=passage,
+                        clock=self._clock,
+                    )
+                    if inference.stream:
+                        response = await translation.stream(sending)
+                    else:
+                        response = await translation.whole(await sending)
             room, count = judged.applied.window, judged.count
             if card is not None and room is not None and count is not None and passage.whole:
                 self._counter.learn(inference, card, room, count, observer.end())
@@ -255,7 +263,12 @@ class Pipeline:
         return Refused(refusal)
 
     async def _send(
-        self, request: web.BaseRequest, inference: InferenceRequest, judged: Judged, turn: Turn
+        self,
+        request: web.BaseRequest,
+        inference: InferenceRequest,
+        judged: Judged,
+        turn: Turn,
+        lease: Lease | FreePass,
     ) -> aiohttp.ClientResponse:
         """Send the gate's own body; returns with Ollama's status line."""
         forced = force(inference, judged.applied.window, judged.output)
@@ -263,7 +276,15 @@ class Pipeline:
         turn.reload_avoided = forced.reload_avoided
         headers = for_upstream(request.headers, own_body=True, authorization=self.config.upstream.forward_authorization)
         turn.phase, turn.sent_at = Phase.FIRST_BYTE, self._clock()
-        answer = await self._upstream.send("POST", inference.path, headers, encode_json(forced.body))
+        try:
+            answer = await self._upstream.send("POST", inference.path, headers, encode_json(forced.body))
+        except UpstreamError:
+            lease.failed()
+            raise
+        if answer.status < 500:
+            lease.answered()
+        else:
+            lease.failed()
         await self._understood(answer, inference, judged)
         return answer
 
@@ -323,6 +344,14 @@ class Pipeline:
 
     def _no_answer(self, failure: UpstreamError) -> Refusal:
         return refusals.upstream_failed(failure, self.config.upstream.url)
+
+
+def client_of(request: web.BaseRequest) -> str:
+    """Whom to be fair to: the key that a client sent, as a hash, else its address."""
+    key = request.headers.get("Authorization") or request.headers.get("x-api-key")
+    if key:
+        return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return request.remote or ""
 
 
 def _cannot_embed(card: ModelCard) -> Refusal:

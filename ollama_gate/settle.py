@@ -47,6 +47,8 @@ class Settler:
                 metrics.refusals.labels(turn.route, turn.code).inc()
         if turn.count_seconds is not None and turn.rung is not None:
             metrics.count_seconds.labels(turn.rung.value).observe(turn.count_seconds)
+        if turn.wait_seconds is not None:
+            metrics.wait_seconds.labels(model).observe(turn.wait_seconds)
         if turn.reload_avoided:
             metrics.reloads_avoided.labels(model).inc()
         if turn.clamped:

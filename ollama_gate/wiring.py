@@ -10,6 +10,7 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
+from ollama_gate.admitting import GUARD_EVERY, Admission
 from ollama_gate.asking import Asker
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.catalog import Catalog
@@ -30,8 +31,15 @@ from ollama_gate.upstream.client import Upstream, UpstreamSettings
 class Wiring:
     """Everything that depends on the configuration."""
 
-    def __init__(self, config: Config, metrics: Metrics, log: FilteringBoundLogger, clock: Callable[[], float]) -> None:
-        """Put the parts together; `open` connects them."""
+    def __init__(
+        self,
+        config: Config,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+        clock: Callable[[], float],
+        admission: Admission | None = None,
+    ) -> None:
+        """Put the parts together; `open` connects them. `admission` goes on where one is there already."""
         self.config = config
         self.users = 0
         """Requests that use this wiring."""
@@ -70,11 +78,21 @@ class Wiring:
             clock=clock,
             threads=config.counting.threads,
         )
+        if admission is None:
+            admission = Admission(
+                config, upstream=self.upstream, catalog=self.catalog, metrics=metrics, log=log, clock=clock
+            )
+        else:
+            # Slots and memory are facts of the one Ollama, whatever the configuration: who holds them goes on.
+            admission.configure(config, upstream=self.upstream, catalog=self.catalog)
+        self.admission = admission
+        self._guard: asyncio.Task[None] | None = None
         self.pipeline = Pipeline(
             config,
             upstream=self.upstream,
             catalog=self.catalog,
             counter=self.counter,
+            admission=admission,
             settler=Settler(metrics, log, clock),
             clock=clock,
         )
@@ -83,16 +101,21 @@ class Wiring:
     async def open(self) -> None:
         """Open the connection pool."""
         await self.upstream.__aenter__()
+        self._guard = spawn(self.admission.gatekeeper.guard(GUARD_EVERY), name="guard")
 
     async def close(self) -> None:
         """Take everything down."""
+        if self._guard is not None:
+            self._guard.cancel()
         self.counter.close()
         await self._store.close()
         await self.upstream.__aexit__(None, None, None)
 
     async def replaced(self, config: Config) -> "Wiring":
         """A wiring for another configuration, open; this one goes when its last request is done."""
-        fresh = Wiring(config, self._metrics, self._log, self._clock)
+        fresh = Wiring(config, self._metrics, self._log, self._clock, self.admission)
+        if self._guard is not None:
+            self._guard.cancel()
         await fresh.open()
         fresh.up = self.up
         spawn(self._retire(), name="old configuration")
@@ -160,6 +183,7 @@ class Wiring:
             "window": room.num_ctx if room is not None else None,
             "budget": room.budget if room is not None else None,
             "embed_limit": applied.embeds.tokens if applied.embeds is not None else None,
+            **(self.admission.status(card, applied) if card.digest else {}),
             "tokenizer": "ready" if known.meter is not None else known.why or "being built",
             "counts": {
                 "rendering_believed": known.trust.rendering,

@@ -121,6 +121,18 @@ class Catalog:
         found = self._cards.get((key, listed.digest))
         return found if found is not None else await self._fetch_card(key, listed)
 
+    def last_known(self, name: str) -> ModelCard | None:
+        """The card of a model as of the last listing, however old; None when it was never read."""
+        listing = self._listing
+        if listing is None:
+            return None
+        try:
+            key = self.key(name)
+        except InvalidName:
+            return None
+        listed = listing.models.get(key)
+        return None if listed is None else self._cards.get((key, listed.digest))
+
     async def cards(self) -> list[ModelCard]:
         """The cards of all models, in the order of Ollama's listing."""
         listing = await self._current_listing()

@@ -320,9 +320,14 @@ class Counter:
         if known.trust.rendering or request.body.get("raw"):
             try:
                 tokens, images = await self._in_thread(meter.here, request, self._now())
-                return self._made(known, tokens, images, image_tokens, Basis.HERE)
+                if not known.checked and not meter.renderer.why and await self._loaded(known.card):
+                    known.checked = True
+                    await self._check(known, room)
+                if known.trust.rendering:
+                    return self._made(known, tokens, images, image_tokens, Basis.HERE)
             except TemplateRefused:
                 raise
+                why = known.trust.why
             except RenderError as failure:
                 why = str(failure)
         else:

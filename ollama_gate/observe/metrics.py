@@ -83,6 +83,16 @@ class Metrics:
         self.demotions = Counter(
             prefix + "count_demotions", "Models whose count turned out not to be exact.", ["model"], registry=registry
         )
+        self.alerts = Counter(
+            prefix + "alerts",
+            "What the guard found when it compared the ledger with /api/ps.",
+            ["kind"],
+            registry=registry,
+        )
+        self.wait_seconds = Histogram(
+            prefix + "wait_seconds", "Time that requests waited for a slot or for memory.", ["model"],
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
         self.in_flight = Gauge(prefix + "in_flight", "Inference requests under way.", registry=registry)
         self.upstream_up = Gauge(prefix + "upstream_up", "1 when Ollama answered last, else 0.", registry=registry)
         self._models: set[str] = set()

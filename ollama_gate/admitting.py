@@ -1,0 +1,197 @@
+"""Admission put to work: what each request asks of slots and memory, and what the guard finds, in log and metrics."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from structlog.typing import FilteringBoundLogger
+
+from ollama_gate.admission.alerts import Alert
+from ollama_gate.admission.demand import Demand
+from ollama_gate.admission.gatekeeper import Gatekeeper, Lease
+from ollama_gate.admission.holdings import MemoryPolicy, OnFull
+from ollama_gate.admission.memory import LaunchPlan
+from ollama_gate.admission.queue import QueuePolicy
+from ollama_gate.admission.residents import Reported, read_ps
+from ollama_gate.admission.shapes import shape_from_show
+from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.catalog.catalog import Catalog
+from ollama_gate.config import Config
+from ollama_gate.machine import memory_bytes
+from ollama_gate.observe.metrics import Metrics
+from ollama_gate.policies import Applied
+from ollama_gate.requests import Control
+from ollama_gate.upstream.client import Upstream
+
+GUARD_EVERY: Final = 15.0
+"""Seconds between two looks at /api/ps."""
+
+
+class FreePass:
+    """The lease of a request that holds nothing: its model is unknown to Ollama, or runs in the cloud."""
+
+    __slots__ = ("waited",)
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self.waited = 0.0
+
+    def answered(self) -> None:
+        """Nothing follows from it."""
+
+    def failed(self) -> None:
+        """Nothing follows from it."""
+
+    async def __aenter__(self) -> Self:
+        """Enter at once."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave."""
+
+
+class Admission:
+    """One gate's gatekeeper, with the catalog's names and the configuration's wishes."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        upstream: Upstream,
+        catalog: Catalog,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+        clock: Callable[[], float],
+    ) -> None:
+        """Begin with nothing loaded and nobody waiting."""
+        self._config = config
+        self._upstream = upstream
+        self._catalog = catalog
+        self._metrics = metrics
+        self._log = log
+        self._clock = clock
+        self._demands: dict[tuple[str, int], Demand] = {}
+        self._names: dict[str, str] = {}
+        """A name for each runner key, to unload it by."""
+        self.gatekeeper = Gatekeeper(
+            _queue_policy(config),
+            memory_policy(config),
+            residents=self._residents,
+            unload=self._unload,
+            on_alert=self._alerted,
+            clock=clock,
+        )
+
+    def configure(self, config: Config, *, upstream: Upstream, catalog: Catalog) -> None:
+        """Take another configuration over; who waits or runs stays where it is."""
+        self._config, self._upstream, self._catalog = config, upstream, catalog
+        self._demands.clear()
+        self.gatekeeper.scheduler.configure(_queue_policy(config), memory_policy(config), self._clock())
+
+    def lease(self, card: ModelCard | None, applied: Applied, client: str, control: Control) -> Lease | FreePass:
+        """A hold on a slot and memory, to be entered with `async with`."""
+        if card is None or card.mode is Mode.REMOTE:
+            return FreePass()
+        self._names[card.runner] = card.name
+        return self.gatekeeper.lease(card.runner, client, self.demand(card, applied), control=control)
+
+    def demand(self, card: ModelCard, applied: Applied) -> Demand:
+        """What this model takes when it is loaded as the gate asks for it."""
+        num_ctx = applied.window.num_ctx if applied.window is not None else 0
+        key = (card.digest, num_ctx)
+        found = self._demands.get(key)
+        if found is None:
+            found = self._demands[key] = self._work_out(card, num_ctx)
+        return found
+
+    def _work_out(self, card: ModelCard, num_ctx: int) -> Demand:
+        upstream = self._config.upstream
+        try:
+            shape = shape_from_show(card.show, card.size or None)
+            plan = LaunchPlan(
+                num_ctx=num_ctx,
+                num_parallel=upstream.num_parallel,
+                kv_cache_type=upstream.kv_cache_type,
+                num_batch=card.num_batch,
+                host_cache=self._config.memory.host_cache_per_model,
+            )
+            return Demand.of(shape, plan)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as odd:
+            self._log.warning("memory of this model is a guess", model=card.key, why=str(odd))
+            return Demand.guess(card.size, num_ctx)
+
+    async def _residents(self) -> Sequence[Reported]:
+        answer = await self._upstream.get_json("/api/ps")
+        now, wall = self._clock(), time.time()
+        return read_ps(answer if isinstance(answer, dict) else {}, self._runner, now=now, wall=wall)
+
+    def _runner(self, name: str) -> str:
+        """The key under which a model of /api/ps is booked."""
+        card = self._catalog.last_known(name)
+        if card is None:
+            return name
+        self._names[card.runner] = card.name
+        return card.runner
+
+    async def _unload(self, runner: str) -> None:
+        name = self._names.get(runner, runner)
+        await self._upstream.exchange("POST", "/api/generate", {"model": name, "keep_alive": 0}, within=30.0)
+
+    def _alerted(self, alert: Alert) -> None:
+        kind = type(alert).__name__
+        self._metrics.alerts.labels(kind).inc()
+        facts = {name: value for name, value in dataclasses.asdict(alert).items() if name != "model"}
+        self._log.warning(_WORDS[kind], model=self._names.get(alert.model, alert.model), kind=kind, **facts)
+
+    def status(self, card: ModelCard, applied: Applied) -> dict[str, Any]:
+        """Slots and memory of one model, for the status page."""
+        demand = self.demand(card, applied)
+        queue = self.gatekeeper.scheduler.queues.get(card.runner)
+        holding = self.gatekeeper.scheduler.ledger.get(card.runner)
+        oldest = queue.oldest() if queue is not None else None
+        return {
+            "slots": demand.slots,
+            "running": queue.running if queue is not None else 0,
+            "waiting": queue.waiting if queue is not None else 0,
+            "oldest_wait_seconds": round(self._clock() - oldest, 3) if oldest is not None else None,
+            "loaded": holding is not None,
+            "memory": {"total": demand.footprint.total, "parts": demand.footprint.parts()},
+            "memory_notes": list(demand.footprint.notes),
+        }
+
+    def memory_status(self) -> dict[str, Any]:
+        """The ledger in one glance."""
+        ledger = self.gatekeeper.scheduler.ledger
+        return {
+            "limit": ledger.policy.limit,
+            "held": ledger.held,
+            "free": ledger.free,
+            "alerts": [{"kind": type(alert).__name__, **dataclasses.asdict(alert)} for alert in ledger.alerts],
+        }
+
+
+_WORDS: Final = {
+    "WindowDiffers": "a model is loaded with another window than the gate's: something else talks to Ollama",
+    "LoadedElsewhere": "a model was loaded past the gate: something else talks to Ollama",
+    "Spilled": "a model lies partly in host memory and will be slow",
+    "BiggerThanBooked": "a model takes more memory than was worked out",
+    "SettingsDiffer": "Ollama runs with other settings than upstream.num_parallel and upstream.kv_cache_type say",
+    "StillThere": "a model that was told to go has not gone",
+    "OverLimit": "what is loaded passes memory.limit",
+}
+
+
+def _queue_policy(config: Config) -> QueuePolicy:
+    return QueuePolicy(depth=config.queue.depth, deadline=config.queue.deadline)
+
+
+def memory_policy(config: Config) -> MemoryPolicy:
+    """The memory section as the ledger takes it; "auto" is what this machine has, less the reserve."""
+    limit = config.memory.limit
+    if limit == "auto":
+        limit = max(memory_bytes() - config.memory.reserve, 0)
+    return MemoryPolicy(limit=limit, on_full=OnFull(config.memory.on_full))
