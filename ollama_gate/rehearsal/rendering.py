@@ -15,7 +15,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ollama_gate.rehearsal import gojson
 from ollama_gate.rehearsal.errors import StatusError, llama_server
-from ollama_gate.rehearsal.tools import for_jinja
 
 Message = Mapping[str, Any]
 Think = bool | str | None
@@ -122,17 +121,27 @@ def _go_thinking(talk: Conversation) -> str:
 def _go_tools(talk: Conversation) -> str:
     out = ""
     if talk.tools:
-        lines = "".join(f"{gojson.write(tool).decode()}\n" for tool in talk.tools)
+        lines = "".join(f"{gojson.write(_sorted_properties(tool)).decode()}\n" for tool in talk.tools)
         out = f"<|im_start|>system\nFunctions you may call, one a line:\n{lines}<|im_end|>\n"
     for message in collate(talk.messages):
         out += f"<|im_start|>{message['role']}\n{message['content']}"
         for call in message.get("tool_calls") or ():
-            arguments = gojson.write(call["function"].get("arguments") or {}).decode()
+            arguments = gojson.write(gojson.in_key_order(call["function"].get("arguments") or {})).decode()
             out += (
                 f'\n<tool_call>{{"name": "{call["function"].get("name", "")}", "arguments": {arguments}}}</tool_call>'
             )
         out += "<|im_end|>\n"
     return out + "<|im_start|>assistant\n"
+
+
+def _sorted_properties(tool: Any) -> Any:
+    """A tool as Ollama's Go templates get it: properties of the first level in a Go map, so sorted."""
+    parameters = tool["function"]["parameters"]
+    properties = parameters["properties"]
+    if properties is None:
+        return tool
+    ordered = {key: properties[key] for key in sorted(properties)}
+    return tool | {"function": tool["function"] | {"parameters": parameters | {"properties": ordered}}}
 
 
 def _renderer(talk: Conversation) -> str:
@@ -188,7 +197,7 @@ def run_jinja(text: str, talk: Conversation) -> str:
     try:
         out = _JINJA.from_string(text).render(
             messages=[_for_jinja(message) for message in messages],
-            tools=[for_jinja(tool) for tool in talk.tools] or None,
+            tools=list(talk.tools) or None,
             add_generation_prompt=True,
             bos_token=talk.bos,
             eos_token=talk.eos,

@@ -3,7 +3,6 @@
 `api/types.go:Tool, ToolFunction, ToolFunctionParameters, ToolProperty` (v0.33).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from ollama_gate.rehearsal.gojson import in_key_order
@@ -18,22 +17,12 @@ def tool(value: Any) -> Json:
     out: Json = {"type": given.get("type", "")}
     if given.get("items") is not None:
         out["items"] = in_key_order(given["items"])
-    out["function"] = {"name": function.get("name", "")}
-    if function.get("description"):
-        out["function"]["description"] = function["description"]
-    out["function"]["parameters"] = _parameters(_object(function.get("parameters")))
+    out["function"] = {
+        "name": function.get("name", ""),
+        "description": function.get("description") or "",
+        "parameters": _parameters(_object(function.get("parameters"))),
+    }
     return out
-
-
-def for_jinja(value: Json) -> Json:
-    """A tool as llama-server hands it to a jinja template: it always has a description."""
-    function = value["function"]
-    return value | {"function": {"name": function["name"], "description": "", **function}}
-
-
-def call(value: Mapping[str, Any], at: int, identity: str) -> Json:
-    """One tool call as an answer carries it."""
-    return {"id": identity, "function": {"index": at, "name": value["name"], "arguments": value["arguments"]}}
 
 
 def _object(value: Any) -> Json:

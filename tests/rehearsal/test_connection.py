@@ -167,7 +167,7 @@ async def test_what_is_not_http_is_refused(serve: Serve, wire: bytes) -> None:
 async def test_a_client_that_leaves_ends_the_handler(serve: Serve, how: str) -> None:
     started, ended = asyncio.Event(), asyncio.Event()
 
-    async def work(request: Request, reply: Reply) -> None:  # noqa: ARG001
+    async def work(request: Request, reply: Reply) -> None:
         started.set()
         try:
             await asyncio.Event().wait()

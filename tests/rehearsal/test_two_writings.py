@@ -1,0 +1,115 @@
+"""The rehearsal and the gate were written apart; where both do the same thing, they must agree."""
+
+import json
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ollama_gate.counting.normalise import ModelTraits, chat_conversation
+from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate
+from ollama_gate.counting.structs import decode_messages
+from ollama_gate.counting.tokenizer import build
+from ollama_gate.counting.vocabulary import Vocabulary
+from ollama_gate.rehearsal import MODELS, Mode, Model, forms
+from ollama_gate.rehearsal.prompting import conversation
+from ollama_gate.rehearsal.rendering import STYLES, Conversation
+from ollama_gate.rehearsal.tools import tool as tools_as_kept
+
+GATES = build(Vocabulary.from_metadata(dict(MODELS[0].tokenizer_metadata), MODELS[0].name))
+GO_MODELS = list({(m.text, m.system): m for m in MODELS if m.mode is Mode.GO}.values())
+
+texts = st.text(st.sampled_from("ab<>&\"'\\\n\t é日😀\u2028|_") | st.characters(codec="utf-8"), max_size=12)
+names = st.sampled_from(["get", "set_it", "a.b"])
+calls = st.lists(
+    st.fixed_dictionaries(
+        {
+            "function": st.fixed_dictionaries(
+                {
+                    "name": names,
+                    "arguments": st.dictionaries(
+                        texts, st.none() | st.integers(-9, 9) | texts | st.lists(texts, max_size=2), max_size=2
+                    ),
+                }
+            )
+        }
+    ),
+    max_size=2,
+)
+messages = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["system", "user", "assistant", "tool", "User"]), "content": texts},
+        optional={"tool_calls": calls, "tool_name": names, "thinking": texts},
+    ),
+    min_size=1,
+    max_size=5,
+)
+properties = st.fixed_dictionaries(
+    {"type": st.sampled_from(["string", "integer", ["string", "null"]])},
+    optional={
+        "description": texts,
+        "enum": st.lists(texts | st.integers(0, 9), max_size=2),
+        "default": texts,
+        "title": texts,
+        "items": st.dictionaries(texts, st.integers(0, 9) | texts, max_size=2),
+        "anyOf": st.just([{"type": "string", "format": "x"}]),
+        "required": st.lists(names, max_size=2),
+    },
+)
+tools = st.lists(
+    st.fixed_dictionaries(
+        {
+            "type": st.just("function"),
+            "function": st.fixed_dictionaries(
+                {
+                    "name": names,
+                    "parameters": st.fixed_dictionaries(
+                        {"type": st.just("object"), "properties": st.dictionaries(names, properties, max_size=2)},
+                        optional={"required": st.lists(names, max_size=2), "additionalProperties": st.just(False)},
+                    ),
+                },
+                optional={"description": texts, "strict": st.just(True)},
+            ),
+        }
+    ),
+    max_size=2,
+)
+
+
+@pytest.mark.parametrize("model", GO_MODELS, ids=lambda model: model.name)
+@given(said=messages, told=tools, think=st.sampled_from([None, True, False, "high"]))
+def test_go_templates(model: Model, said: list[Any], told: list[Any], think: Any) -> None:
+    body: dict[str, Any] = {"model": model.name, "messages": said}
+    if "tools" in model.capabilities and told:
+        body["tools"] = told
+    if "thinking" in model.capabilities:
+        body["think"] = think
+    form = forms.read(json.dumps(body).encode(), forms.CHAT, "ChatRequest")
+    style = STYLES[model.text]
+    ours = style.write(
+        Conversation(
+            conversation(model, form["messages"]),
+            [tools_as_kept(one) for one in form.get("tools") or ()],
+            True if think is None and "thinking" in model.capabilities else form.get("think"),
+        )
+    )
+    traits = ModelTraits(
+        name=model.name,
+        family=model.family,
+        capabilities=frozenset(model.capabilities),
+        system=model.system,
+        messages=decode_messages(list(model.messages)),
+        template=style.text,
+    )
+    template = GoTemplate.parse(style.text, era=Era.of("0.33.0"))
+    assert ours == template.render(chat_conversation(body, traits), today=date(2026, 11, 30))
+
+
+@given(
+    st.text(max_size=60)
+    | st.lists(st.sampled_from(["<|im_start|>", "user", "\n", " the", "1234", "é", "<think>"])).map("".join)
+)
+def test_tokens(text: str) -> None:
+    assert GATES.ids(text) == MODELS[0].vocabulary.encode(text)
