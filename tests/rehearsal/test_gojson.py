@@ -84,12 +84,10 @@ def test_escapes_what_go_escapes() -> None:
     )
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.text() | st.integers(-(2**53), 2**53),
-        lambda s: st.lists(s) | st.dictionaries(st.text(), s),
-    )
-)
+scalars = st.none() | st.booleans() | st.text() | st.integers(-(2**53), 2**53)
+
+
+@given(st.recursive(scalars, lambda some: st.lists(some) | st.dictionaries(st.text(), some), max_leaves=8))
 def test_what_is_written_is_read_back(value: object) -> None:
     assert gojson.plain(gojson.read(gojson.write(value))) == value
 
