@@ -55,7 +55,7 @@ def _input(value: Any) -> str | list[str]:
         return value
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
-    raise bad_request("invalid input type", "input")
+    raise bad_request("invalid input type")
 
 
 class EmbeddingsWriter(WholeAnswerWriter):

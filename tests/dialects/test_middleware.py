@@ -1,0 +1,75 @@
+"""A few hundred requests with native answers, as Ollama's own compatibility layer translated them.
+
+`tests/data/dialects/README.md` says how they were recorded.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from ollama_gate.requests import AnswerFacts
+from support.dialects import ENDPOINTS, MESSAGES, RESPONSES, STAMP, as_ollama_reads_it, normal, refusal_of
+
+RECORDED = Path(__file__).parent.parent / "data/dialects/middleware.jsonl"
+LINES: list[dict[str, Any]] = [json.loads(line) for line in RECORDED.read_text("utf-8").split("\n") if line]
+TRANSLATED = [line for line in LINES if line.get("status") == 200]
+REFUSED = [line for line in LINES if line.get("status") == 400]
+
+
+def named(line: dict[str, Any]) -> str:
+    return str(line["path"])
+
+
+def better(path: str, answer: str) -> str:
+    """The layer's answer with what the gate does on purpose otherwise."""
+    answer = answer.replace('"output":null', '"output":[]').replace('"content":null,"stop', '"content":[],"stop')
+    if path == MESSAGES:
+        answer = re.sub(r'("message_start".*?"input_tokens":)\d+', r"\g<1>5", answer)
+        return answer.replace("model_context_window_exceeded", "max_tokens")
+    if path == RESPONSES:
+        for completed, incomplete in (
+            ('"incomplete_details":null', '"incomplete_details":{"reason":"max_output_tokens"}'),
+            ("response.completed", "response.incomplete"),
+            ('"status":"completed"', '"status":"incomplete"'),
+        ):
+            answer = answer.replace(incomplete, completed)
+        answer = re.sub(r'"completed_at":\d+', '"completed_at":null', answer)
+    return answer
+
+
+@pytest.mark.parametrize("line", TRANSLATED, ids=named)
+def test_a_request_is_translated_as_ollama_translates_it(line: dict[str, Any]) -> None:
+    request = ENDPOINTS[line["path"]].parse(line["body"], {}, "drop")
+    native = orjson.loads(orjson.dumps(dict(request.body)))
+    assert as_ollama_reads_it(native) == as_ollama_reads_it(line["native"])
+
+
+@pytest.mark.parametrize("line", TRANSLATED, ids=named)
+def test_an_answer_is_translated_as_ollama_translates_it(line: dict[str, Any]) -> None:
+    path, body, chunks = line["path"], line["body"], line["chunks"]
+    endpoint = ENDPOINTS[path]
+    request = endpoint.parse(body, {}, "drop")
+    writer = endpoint.writer(request, body, STAMP, AnswerFacts(prompt_tokens=5))
+    if request.stream:
+        sent = b"".join(writer.feed(chunk) for chunk in chunks)
+        assert writer.finish() == b""
+    else:
+        sent = writer.whole(chunks[0])
+    assert better(path, normal(sent.decode())) == better(path, normal(line["answer"]))
+
+
+@pytest.mark.parametrize("line", REFUSED, ids=named)
+def test_a_request_is_refused_as_ollama_refuses_it(line: dict[str, Any]) -> None:
+    refusal = refusal_of(line["path"], line["body"])
+    written, content_type = ENDPOINTS[line["path"]].refusal(refusal)
+    expected = json.loads(line["answer"])
+    assert refusal.status == 400
+    assert content_type == "application/json; charset=utf-8"
+    if line["path"] == MESSAGES:
+        assert json.loads(written)["error"] == expected["error"]
+    else:
+        assert written.decode() == line["answer"]

@@ -1,0 +1,43 @@
+from typing import Any
+
+import pytest
+
+from ollama_gate.dialects.tool_calls import calls_of, native_call, openai_calls, parsed_arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ('{"a":1}', {"a": 1}),
+        ("{}", {}),
+        ("null", None),
+        ('{"a":1,"a":2}', {"a": 2}),
+        ('{"a":"\\ud83d\\ude00 \\udc00"}', {"a": "😀 \ufffd"}),
+    ],
+)
+def test_an_arguments_text_is_an_object_or_null(text: str, arguments: Any) -> None:
+    assert parsed_arguments(text) == arguments
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", '"x"', "{oops", '{"a":1} x', '{"a":NaN}', "{" * 5000, "[" * 5000])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parsed_arguments(text)
+
+
+def test_a_native_call_has_no_empty_id() -> None:
+    assert native_call("", "f", None) == {"function": {"index": 0, "name": "f", "arguments": None}}
+
+
+@pytest.mark.parametrize(
+    "message", [{}, {"tool_calls": None}, {"tool_calls": "x"}, {"tool_calls": [None, 5, {}, {"function": 1}]}]
+)
+def test_what_is_no_call_is_passed_over(message: dict[str, Any]) -> None:
+    assert calls_of(message, "7f") == []
+
+
+def test_a_call_is_read_with_what_is_missing_filled_in() -> None:
+    (call,) = calls_of({"tool_calls": [{"function": {"index": "x", "name": 5, "arguments": []}}]}, "7f", before=2)
+    assert openai_calls([call]) == [
+        {"id": "call_7f_2", "index": 0, "type": "function", "function": {"name": "", "arguments": "{}"}}
+    ]
