@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import orjson
 
+
 from ollama_gate.rehearsal.catalogue import MODELS, from_json
 from ollama_gate.rehearsal.faults import KINDS, Fault, parse
 from ollama_gate.rehearsal.server import Rehearsal
@@ -85,7 +86,16 @@ def main(  # noqa: PLR0917  (click names them all)
         prompt_rate=prompt_rate,
         faults=faults,
     )
-    asyncio.run(_serve(settings))
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        runner.run(_serve(settings))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:  # not on every platform
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 async def _serve(settings: Settings) -> None:

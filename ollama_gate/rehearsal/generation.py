@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from ollama_gate.rehearsal import errors, gojson
@@ -189,10 +190,8 @@ def _tokens(said: Said, vocabulary: Encoder) -> Iterator[tuple[int, Part]]:
         while True:
             yield said.endless, part
     if said.length is not None:
-        source = filler(vocabulary)
-        for _ in range(said.length):
-            token = next(source)
-            yield token, Part(vocabulary.decode([token]))
+        for token, text in islice(filler(vocabulary), said.length):
+            yield token, Part(text)
         return
     if said.thinking:
         yield from _spoken(f"<think>\n{said.thinking}\n</think>\n\n", said.thinking, vocabulary)

@@ -7,6 +7,7 @@ so that an interpreter of Go templates can be checked against something that is 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import TemplateError
@@ -178,6 +179,7 @@ def _tojson(value: Any, indent: int | None = None) -> str:
 _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
 _JINJA.filters["tojson"] = _tojson
 _JINJA.globals["raise_exception"] = _raise
+_compiled = lru_cache(maxsize=64)(_JINJA.from_string)
 
 
 def run_jinja(text: str, talk: Conversation) -> str:
@@ -195,7 +197,7 @@ def run_jinja(text: str, talk: Conversation) -> str:
         begun = messages.pop()["content"]
         switches = {"enable_thinking": False}
     try:
-        out = _JINJA.from_string(text).render(
+        out = _compiled(text).render(
             messages=[_for_jinja(message) for message in messages],
             tools=list(talk.tools) or None,
             add_generation_prompt=True,

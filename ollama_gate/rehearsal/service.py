@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ollama_gate.rehearsal.catalogue import MODELS
@@ -139,8 +140,11 @@ class Call:
 
 def stamp() -> str:
     """The time as Go writes it: RFC 3339, nanoseconds without trailing zeros, UTC."""
-    now = time.time_ns()
-    fraction = f"{now % 1_000_000_000:09d}".rstrip("0")
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 1_000_000_000)) + (
-        f".{fraction}Z" if fraction else "Z"
-    )
+    seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+    fraction = f".{nanoseconds:09d}".rstrip("0").rstrip(".")
+    return f"{_second(seconds)}{fraction}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

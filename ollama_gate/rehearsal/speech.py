@@ -11,6 +11,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import cycle
 from typing import Any
 
 from ollama_gate.rehearsal.vocabulary import Encoder
@@ -77,12 +79,15 @@ def compose(heard: Heard, vocabulary: Encoder) -> Said:
     )
 
 
-def filler(vocabulary: Encoder) -> Iterator[int]:
-    """Token ids of text without end."""
-    line = 0
-    while True:
-        line += 1
-        yield from vocabulary.encode(f" Line {line} of a rehearsal, which goes on until it is told to stop.")
+def filler(vocabulary: Encoder) -> Iterator[tuple[int, str]]:
+    """Tokens without end, each with its text."""
+    return cycle(_verse(vocabulary))
+
+
+@lru_cache(maxsize=16)
+def _verse(vocabulary: Encoder) -> Sequence[tuple[int, str]]:
+    lines = (f" Line {at} of a rehearsal, which goes on until it is told to stop." for at in range(1, 100))
+    return [(token, vocabulary.decode([token])) for line in lines for token in vocabulary.encode(line)]
 
 
 def _arguments(name: str, given: str | None, tools: Sequence[Mapping[str, Any]]) -> Any:

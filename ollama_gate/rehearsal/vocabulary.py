@@ -3,7 +3,7 @@
 `Vocabulary` is built from GGUF key/values whatever their source: the rehearsal's own merges, or a file on disk.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ MARKUP_TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 Metadata = Mapping[str, Any]
 
 
-class Encoder(Protocol):
+class Encoder(Hashable, Protocol):
     """What the rest of the rehearsal needs of a vocabulary."""
 
     specials: tuple[int, int]
