@@ -9,6 +9,8 @@ either put right on the way out (`Phantoms`) or refused with `UnknownVocabulary`
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
@@ -71,6 +73,17 @@ class BpeEngine:
     def token(self, number: int) -> str:
         """The text of a token as the vocabulary spells it."""
         return str(self.library.id_to_token(number))
+
+    def save(self, path: Path) -> dict[str, Any]:
+        """Write the library's own JSON file; gives what it does not hold."""
+        self.library.save(str(path), pretty=False)
+        return {"size": self.size, "phantoms": list(self.phantoms.items()), "cuttable": self.cuttable}
+
+    @classmethod
+    def load(cls, path: Path, saved: Mapping[str, Any]) -> "BpeEngine":
+        """Read what `save` wrote and gave."""
+        phantoms = {number: tuple(gives) for number, gives in saved["phantoms"]}
+        return cls(tokenizers.Tokenizer.from_file(str(path)), saved["size"], phantoms, cuttable=saved["cuttable"])
 
     def _real(self, ids: Sequence[int]) -> int:
         if max(ids, default=0) < self.size:

@@ -8,9 +8,10 @@ Specials inside a text are parsed, as Ollama has them parsed; BOS and EOS are `a
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from ollama_gate.counting import bpe
+from ollama_gate.counting import bpe, wordpiece
 from ollama_gate.counting.facts import TokenizerFacts, facts_of
 from ollama_gate.counting.letters import BYTE_TEXTS, LETTER_BYTES, SPACE
 from ollama_gate.counting.specials import Partition, Special
@@ -34,6 +35,10 @@ class Engine(Protocol):
 
     def token(self, number: int) -> str:
         """The text of a token as the vocabulary spells it."""
+        ...
+
+    def save(self, path: Path, /) -> dict[str, Any]:
+        """Write one file; gives what is needed besides to load it, as JSON can hold it."""
         ...
 
 
@@ -136,9 +141,14 @@ def build(vocabulary: Vocabulary) -> Tokenizer:
     Raises:
         UnknownVocabulary: This vocabulary is not one whose counts are known to be exact here.
     """
-    if vocabulary.model not in {"gpt2", "gemma4", "llama"}:
-        raise UnknownVocabulary(f"tokenizer model {vocabulary.model!r} is not one that can be counted exactly")
-    return Tokenizer(facts_of(vocabulary), bpe.build(vocabulary))
+    match vocabulary.model:
+        case "gpt2" | "gemma4" | "llama":
+            engine: Engine = bpe.build(vocabulary)
+        case "bert":
+            engine = wordpiece.build(vocabulary)
+        case _:
+            raise UnknownVocabulary(f"tokenizer model {vocabulary.model!r} is not one that can be counted exactly")
+    return Tokenizer(facts_of(vocabulary), engine)
 
 
 def whole(text: str) -> str:

@@ -1,0 +1,125 @@
+"""WordPiece as llama.cpp does it, for BERT-like embedders.
+
+`src/llama-vocab.cpp:llm_tokenizer_wpm_session` (b10488) is close to BERT's own tokenizer and equal to no published one:
+of a decomposition it keeps the first code point (a Hangul syllable becomes its leading jamo), its character classes are
+its own, and a word that is not in the vocabulary is one unknown token, however long.
+
+Words are counted once each and remembered; white space separates them, and punctuation marks and Chinese characters
+are words by themselves.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ollama_gate.counting.characters import CharacterMap
+from ollama_gate.counting.letters import SPACE
+from ollama_gate.counting.vocabulary import Vocabulary
+from ollama_gate.errors import UnknownVocabulary
+
+CHUNK = 1 << 14
+"""Characters that are normalised in one go, so that no step holds the interpreter for long."""
+REMEMBERED = 1 << 16
+"""Words whose tokens are remembered."""
+LONGEST_REMEMBERED = 64
+
+
+class WordPieceEngine:
+    """Counts and lists the ids of texts that hold no special tokens."""
+
+    cuts_specials = False
+
+    def __init__(self, tokens: Sequence[str], unknown: int, *, lowercase: bool, strip_accents: bool) -> None:
+        """Prepare for one vocabulary.
+
+        Args:
+            tokens: All texts by id; a word's first piece begins with `▁`.
+            unknown: The id for words that cannot be made.
+            lowercase: Whether letters are folded.
+            strip_accents: Whether characters are decomposed and marks dropped.
+        """
+        self.tokens = tokens
+        self.unknown = unknown
+        self.lowercase = lowercase
+        self.strip_accents = strip_accents
+        self._ids = {text: number for number, text in enumerate(tokens)}
+        self._longest = max(map(len, tokens))
+        self._characters = CharacterMap(lowercase=lowercase, strip_accents=strip_accents)
+        self._remembered = lru_cache(maxsize=REMEMBERED)(self._word)
+
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text."""
+        found: list[int] = []
+        for text in texts:
+            words: Counter[str] = Counter()
+            for chunk in self._words(text):
+                words.update(chunk)
+            found.append(sum(len(self._pieces(word)) * times for word, times in words.items()))
+        return found
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of one text."""
+        return [number for chunk in self._words(text) for word in chunk for number in self._pieces(word)]
+
+    def token(self, number: int) -> str:
+        """The text of a token as the vocabulary spells it."""
+        return self.tokens[number]
+
+    def save(self, path: Path) -> dict[str, Any]:
+        """Write the tokens; gives the rest."""
+        path.write_bytes(orjson.dumps(list(self.tokens)))
+        return {"unknown": self.unknown, "lowercase": self.lowercase, "strip_accents": self.strip_accents}
+
+    @classmethod
+    def load(cls, path: Path, saved: Mapping[str, Any]) -> "WordPieceEngine":
+        """Read what `save` wrote and gave."""
+        return cls(orjson.loads(path.read_bytes()), **saved)
+
+    def _words(self, text: str) -> Iterator[list[str]]:
+        """The words of a text, in order, some at a time."""
+        rest = ""
+        for start in range(0, len(text), CHUNK):
+            words = (rest + text[start : start + CHUNK].translate(self._characters)).split(" ")
+            rest = words.pop()  # it may go on in the next chunk
+            yield [word for word in words if word]
+        if rest:
+            yield [rest]
+
+    def _pieces(self, word: str) -> tuple[int, ...]:
+        return self._remembered(word) if len(word) <= LONGEST_REMEMBERED else self._word(word)
+
+    def _word(self, word: str) -> tuple[int, ...]:
+        """The longest piece that fits, again and again; the whole word is unknown if none does."""
+        spelled = SPACE + word
+        found: list[int] = []
+        start = 0
+        while start < len(spelled):
+            for end in range(min(len(spelled), start + self._longest), start, -1):
+                number = self._ids.get(spelled[start:end])
+                if number is not None:
+                    found.append(number)
+                    start = end
+                    break
+            else:
+                return (self.unknown,)
+        return tuple(found)
+
+
+def build(vocabulary: Vocabulary) -> WordPieceEngine:
+    """Set up the engine for a vocabulary of model `bert`.
+
+    Raises:
+        UnknownVocabulary: It names no unknown token.
+    """
+    if vocabulary.unknown_id is None:
+        raise UnknownVocabulary("a WordPiece vocabulary without an unknown token")
+    return WordPieceEngine(
+        vocabulary.tokens,
+        vocabulary.unknown_id,
+        lowercase=vocabulary.lowercase,
+        strip_accents=vocabulary.strip_accents,
+    )
