@@ -61,7 +61,7 @@ class Wiring:
         )
         self.catalog = Catalog(self.upstream, clock=clock)
         asker = Asker(self.upstream, self.catalog)
-        self._store = TokenizerStore(config.counting.cache_dir, memory=config.counting.tokenizer_memory)
+        self._store = TokenizerStore(config.counting.cache_dir, config.counting.tokenizer_memory, clock)
         self.counter = Counter(
             CardTokenizers(self._store, self.catalog),
             ask=asker.ask,

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from ollama_gate.catalog.card import Mode, ModelCard, card_from_show
 from ollama_gate.catalog.names import InvalidName, canonical, display, is_cloud
+from ollama_gate.errors import UpstreamError
 from ollama_gate.requests import Json
 from ollama_gate.tasks import spawn
 
@@ -30,6 +31,10 @@ class Ollama(Protocol):
 
     async def post_json(self, path: str, payload: Json, *, within: float = ...) -> Any:
         """Ask for a JSON document."""
+        ...
+
+    async def exchange(self, method: str, path: str, payload: Json | None, *, within: float) -> tuple[int, bytes]:
+        """Send a request and read status and body."""
         ...
 
 
@@ -153,10 +158,17 @@ class Catalog:
         rows = answer.get("models") if isinstance(answer, dict) else None
         return [row for row in rows or () if isinstance(row, dict)]
 
-    async def verbose(self, card: ModelCard) -> Json | None:
-        """The whole of /api/show with every array, the vocabulary among them (megabytes)."""
-        answer = await self._ollama.post_json("/api/show", {"model": card.name, "verbose": True}, within=60.0)
-        return answer if isinstance(answer, dict) else None
+    async def verbose(self, card: ModelCard) -> bytes:
+        """The whole of /api/show with every array, the vocabulary among them: megabytes of JSON, not decoded.
+
+        Raises:
+            UpstreamError: Ollama does not answer, or answers with an error.
+        """
+        body = {"model": card.name, "verbose": True}
+        status, raw = await self._ollama.exchange("POST", "/api/show", body, within=60.0)
+        if status != 200:
+            raise UpstreamError(f"/api/show answered {status}")
+        return raw
 
     def invalidate(self) -> None:
         """Forget the listing: something was pulled, created, copied or deleted through the gate."""

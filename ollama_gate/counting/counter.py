@@ -22,9 +22,9 @@ from ollama_gate.counting import bound
 from ollama_gate.counting.bound import TemplateCost
 from ollama_gate.counting.measuring import Meter, images_in
 from ollama_gate.counting.memo import MemoCounter
+from ollama_gate.counting.remote import RemoteTokenizer
 from ollama_gate.counting.rendering.local import LocalRenderer
 from ollama_gate.counting.selfcheck import differing_probe
-from ollama_gate.counting.tokenizer import Tokenizer
 from ollama_gate.counting.trust import Drift, Trust, compare, learn
 from ollama_gate.errors import CountingError, Refusal, Refused, RenderError, TemplateRefused
 from ollama_gate.requests import Basis, InferenceRequest, Kind, Parts, PromptCount, Rung
@@ -47,7 +47,7 @@ Ask = Callable[[InferenceRequest, ModelCard, Window], Awaitable[str]]
 class Tokenizers(Protocol):
     """Where tokenizers come from."""
 
-    async def get(self, card: ModelCard) -> Tokenizer:
+    async def get(self, card: ModelCard) -> RemoteTokenizer:
         """The tokenizer of a model; built or loaded when needed, which takes up to some seconds.
 
         Raises:
@@ -82,6 +82,7 @@ class Known:
     """Learned from answers."""
     sampled_at: float = -1e9
     preparing: asyncio.Task[None] | None = None
+    checking: asyncio.Task[None] | None = None
     failed_at: float | None = None
 
 
@@ -200,7 +201,8 @@ class Counter:
         if exactly or count.at_most > room.budget:
             parts = await self._in_thread(meter.parts, request, count.tokens, count.parts.media, self._now())
             count = PromptCount(count.tokens, count.at_most, count.rung, parts, why=count.why, basis=count.basis)
-        self._counts[key] = count
+        if known.checked or count.basis is not Basis.HERE:
+            self._counts[key] = count
         if len(self._counts) > _MEMORY:
             self._counts.popitem(last=False)
         return count
@@ -276,11 +278,10 @@ class Counter:
         self, request: InferenceRequest, known: Known, room: Window, count: PromptCount, reported: int
     ) -> None:
         """The model is loaded now: compare renderings once, and count exactly now and then what bytes have settled."""
-        if known.meter is None or known.preparing is not None:
+        if known.meter is None:
             return
         if not known.checked and not known.meter.renderer.why:
-            known.checked = True
-            known.preparing = spawn(self._check(known, room), name=f"self-check of {known.card.name}")
+            self._start_check(known, room)
         elif count.basis is Basis.BYTES and self._clock() - known.sampled_at > _SAMPLE_EVERY:
             known.sampled_at = self._clock()
             spawn(self._sample(request, known, room, reported), name=f"sample of {known.card.name}")
@@ -297,17 +298,30 @@ class Counter:
             self._counts.clear()
             self._demoted(known.card, known.trust)
 
+    async def _agrees(self, known: Known, room: Window) -> bool:
+        """Whether text made here is Ollama's as far as is known; a loaded model is checked first, once."""
+        if known.checking is None and not known.checked and await self._loaded(known.card):
+            self._start_check(known, room)
+        if known.checking is not None:
+            await asyncio.shield(known.checking)
+        return known.trust.rendering
+
+    def _start_check(self, known: Known, room: Window) -> None:
+        if known.checking is None and not known.checked:
+            known.checking = spawn(self._check(known, room), name=f"self-check of {known.card.name}")
+
     async def _check(self, known: Known, room: Window) -> None:
         """Compare the text made here with Ollama's on probe conversations; one difference is enough."""
         meter = known.meter
-        if meter is None:
-            return
         try:
+            if meter is None or meter.renderer.why or not self._policy.ask_upstream:
+                return
             different = await differing_probe(
                 meter.renderer, lambda request: self._ask(request, known.card, room), self._now
             )
+            known.checked = True
         finally:
-            known.preparing = None
+            known.checking = None
         if different is not None:
             known.trust = Trust(rendering=False, vocabulary=known.trust.vocabulary, why=f"self-check: {different}")
             self._counts.clear()
@@ -320,18 +334,13 @@ class Counter:
         if known.trust.rendering or request.body.get("raw"):
             try:
                 tokens, images = await self._in_thread(meter.here, request, self._now())
-                if not known.checked and not meter.renderer.why and await self._loaded(known.card):
-                    known.checked = True
-                    await self._check(known, room)
-                if known.trust.rendering:
+                if await self._agrees(known, room):
                     return self._made(known, tokens, images, image_tokens, Basis.HERE)
             except TemplateRefused:
                 raise
-                why = known.trust.why
             except RenderError as failure:
                 why = str(failure)
-        else:
-            why = known.trust.why
+        why = known.trust.why or why
         if self._policy.ask_upstream:
             least, images = await self._in_thread(meter.estimate, request)
             if least * 0.8 > grace_limit(room) and not await self._loaded(known.card):
@@ -410,8 +419,8 @@ class Counter:
         finally:
             known.preparing = None
 
-    def _meter(self, card: ModelCard, tokenizer: Tokenizer) -> tuple[Meter, TemplateCost]:
-        renderer = LocalRenderer.of(card, version=self._version(), bos=tokenizer.bos_text, eos=tokenizer.facts.eos_text)
+    def _meter(self, card: ModelCard, tokenizer: RemoteTokenizer) -> tuple[Meter, TemplateCost]:
+        renderer = LocalRenderer.of(card, tokenizer.facts, version=self._version())
         memo = MemoCounter(tokenizer, tokenizer.split_set(card.template))
         now = self._now()
         cost = bound.measure(lambda body: renderer.probe(body, now)) if not renderer.why else TemplateCost()

@@ -22,6 +22,8 @@ class TokenizerFacts:
     adds_eos: bool
     bos_text: str
     """The text of the BOS token, empty when there is none. A prompt must not begin with it if `adds_bos`."""
+    eos_text: str
+    """The text of the EOS token, empty when there is none."""
     specials: Specials
     tokens_per_byte: int
     """The most tokens one byte of text can cost; 0 where no bound is proven."""
@@ -73,6 +75,41 @@ class TokenizerFacts:
         return self.specials.split_set(template_text)
 
 
+class HasFacts:
+    """What every tokenizer answers from its facts, at no cost."""
+
+    def __init__(self, facts: TokenizerFacts) -> None:
+        """Keep the facts."""
+        self.facts = facts
+
+    @property
+    def adds(self) -> int:
+        """Tokens that are added around a prompt: BOS and EOS."""
+        return self.facts.adds
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether BOS is one of them."""
+        return self.facts.adds_bos
+
+    @property
+    def bos_text(self) -> str:
+        """The text of the BOS token, empty when there is none."""
+        return self.facts.bos_text
+
+    def byte_bound(self, byte_length: int) -> int | None:
+        """See `TokenizerFacts.byte_bound`."""
+        return self.facts.byte_bound(byte_length)
+
+    def lower_bound(self, byte_length: int) -> int:
+        """See `TokenizerFacts.lower_bound`."""
+        return self.facts.lower_bound(byte_length)
+
+    def split_set(self, template_text: str) -> tuple[Special, ...]:
+        """See `TokenizerFacts.split_set`."""
+        return self.facts.split_set(template_text)
+
+
 def facts_of(vocabulary: Vocabulary) -> TokenizerFacts:
     """What a vocabulary says about its tokenizer."""
     per_byte, more = _most(vocabulary)
@@ -82,6 +119,7 @@ def facts_of(vocabulary: Vocabulary) -> TokenizerFacts:
         adds_bos=vocabulary.add_bos,
         adds_eos=vocabulary.add_eos,
         bos_text="" if vocabulary.bos_id is None else vocabulary.tokens[vocabulary.bos_id],
+        eos_text="" if vocabulary.eos_id is None else vocabulary.tokens[vocabulary.eos_id],
         specials=vocabulary.specials,
         tokens_per_byte=per_byte,
         tokens_more=more,

@@ -10,9 +10,9 @@ import orjson
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.normalise import native_tools
+from ollama_gate.counting.remote import RemoteTokenizer
 from ollama_gate.counting.rendering.local import LocalRenderer, conversation_of, without_bos
 from ollama_gate.counting.structs import decode_tools
-from ollama_gate.counting.tokenizer import Tokenizer
 from ollama_gate.errors import RenderError
 from ollama_gate.requests import InferenceRequest, Kind, Parts
 
@@ -23,12 +23,12 @@ class Meter:
 
     card: ModelCard
     renderer: LocalRenderer
-    tokenizer: Tokenizer
+    tokenizer: RemoteTokenizer
     memo: MemoCounter
 
-    def text_tokens(self, text: str) -> int:
+    def text_tokens(self, text: str, kind: Kind) -> int:
         """Tokens of a rendered prompt as Ollama will report them, BOS and EOS included, media not."""
-        bare = without_bos(text, self.card, adds_bos=self.tokenizer.adds_bos, bos=self.tokenizer.bos_text)
+        bare = without_bos(text, self.card, kind, adds_bos=self.tokenizer.adds_bos)
         return self.memo.count(bare) + self.tokenizer.adds
 
     def here(self, request: InferenceRequest, now: datetime) -> tuple[int, int]:
@@ -40,12 +40,12 @@ class Meter:
         """
         conversation = conversation_of(request, self.renderer.traits)
         text = self.renderer.render(conversation, now)
-        return self.text_tokens(_without_marks(text, conversation.images)), conversation.images
+        return self.text_tokens(_without_marks(text, conversation.images), request.kind), conversation.images
 
     def asked(self, text: str, request: InferenceRequest) -> tuple[int, int]:
         """Tokens of a text that Ollama rendered, and the number of images in it."""
         images = images_in(request)
-        return self.text_tokens(_without_marks(text, images)), images
+        return self.text_tokens(_without_marks(text, images), request.kind), images
 
     def estimate(self, request: InferenceRequest) -> tuple[int, int]:
         """Tokens of the contents alone with a rough cost for what stands between them, and the number of images."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.counting.facts import TokenizerFacts
 from ollama_gate.counting.normalise import (
     Conversation,
     Flow,
@@ -78,14 +79,13 @@ class LocalRenderer:
     """Why chat prompts cannot be rendered here; empty when they can."""
 
     @classmethod
-    def of(cls, card: ModelCard, *, version: str | None, bos: str, eos: str) -> "LocalRenderer":
+    def of(cls, card: ModelCard, facts: TokenizerFacts, *, version: str | None) -> "LocalRenderer":
         """Compile a model's template. It takes up to some milliseconds and belongs in a thread.
 
         Args:
             card: the model.
+            facts: what is known of its tokenizer.
             version: Ollama's.
-            bos: the text of the vocabulary's BOS token.
-            eos: the text of its EOS token.
         """
         traits, era = traits_of(card), Era.of(version or "")
         go: GoTemplate | None = None
@@ -96,9 +96,17 @@ class LocalRenderer:
                 case Mode.GO_TEMPLATE:
                     go = GoTemplate.parse(card.template, era=era)
                 case Mode.JINJA:
-                    jinja = JinjaTemplate.compile(card.template, bos_token=bos, eos_token=eos)
+                    jinja = JinjaTemplate.compile(
+                        card.template,
+                        facts.bos_text,
+                        facts.eos_text,
+                        adds_bos=facts.adds_bos,
+                        adds_eos=facts.adds_eos,
+                    )
                 case Mode.CHATML:
-                    jinja = JinjaTemplate.chatml(bos_token=bos, eos_token=eos)
+                    jinja = JinjaTemplate.chatml(
+                        facts.bos_text, facts.eos_text, adds_bos=facts.adds_bos, adds_eos=facts.adds_eos
+                    )
                 case Mode.RENDERER:
                     why = f"only Ollama can render for {card.renderer}"
                 case Mode.REMOTE:
@@ -146,17 +154,15 @@ class LocalRenderer:
         return self.render(chat_conversation(body, self.traits), now)
 
 
-def without_bos(text: str, card: ModelCard, *, adds_bos: bool, bos: str) -> str:
+def without_bos(text: str, card: ModelCard, kind: Kind, *, adds_bos: bool) -> str:
     """The text as the tokenizer gets it: one leading BOS text is taken off where the tokenizer adds BOS itself.
 
-    Native prompts lose the vocabulary's own BOS (llama.cpp, `common/chat.cpp`), rendered ones the renderer's declared
-    BOS or a literal `<bos>` (`llm/llama_server.go:completionPrompt`, v0.33). Any other BOS that a Go template writes
-    stays, and the model gets two.
+    Native chat prompts have lost theirs already (llama.cpp, `common/chat.cpp`). What goes through Ollama's own hands
+    loses the renderer's declared BOS or a literal `<bos>` (`llm/llama_server.go:completionPrompt`, v0.33). Any other
+    BOS that a Go template writes stays, and the model gets two.
     """
-    if not adds_bos:
+    if not adds_bos or (card.mode in (Mode.JINJA, Mode.CHATML) and kind is Kind.CHAT):
         return text
-    if card.mode in (Mode.JINJA, Mode.CHATML):
-        return text.removeprefix(bos) if bos else text
     declared = RENDERER_BOS.get(card.renderer, "")
     if declared and text.startswith(declared):
         return text[len(declared) :]
