@@ -11,6 +11,7 @@ from ollama_gate.dialects.go_fields import Place, element, flag, integer, items,
 from ollama_gate.dialects.go_json import sorted_keys
 from ollama_gate.dialects.responses_input import input_messages
 from ollama_gate.dialects.translation import (
+    NOTE_NO_STATE,
     NOTE_SERVER_TOOLS_LEFT_OUT,
     NOTE_SERVER_TOOLS_PASSED,
     NOTE_TOOL_CHOICE_IGNORED,
@@ -27,6 +28,7 @@ FIELDS: Final = frozenset(
         "model",
         "background",
         "conversation",
+        "previous_response_id",
         "include",
         "input",
         "instructions",
@@ -75,6 +77,8 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     flag(body, "background", REQUEST)
     texts(body, "include", REQUEST)
     text(body, "truncation", REQUEST)
+    if body.get("previous_response_id") or body.get("conversation"):
+        notes.append(NOTE_NO_STATE)
     asked = integer(body, "max_output_tokens", REQUEST)
     native: dict[str, Any] = {
         "model": text(body, "model", REQUEST),

@@ -34,6 +34,7 @@ NOTE_TOOL_CHOICE_IGNORED: Final = "tool_choice is not enforced by Ollama"
 NOTE_SERVER_TOOLS_LEFT_OUT: Final = "server-side tools were left out"
 NOTE_SERVER_TOOLS_PASSED: Final = "server-side tools are run by Ollama, unguarded"
 NOTE_CONTENT_LEFT_OUT: Final = "content blocks of a kind Ollama does not know were left out"
+NOTE_NO_STATE: Final = "previous_response_id and conversation are ignored: Ollama keeps no responses"
 NOTE_ONE_CHOICE: Final = "n is ignored: Ollama gives one choice"
 
 _LONGEST_SESSION: Final = 256

@@ -107,6 +107,12 @@ def test_tool_choice_none_is_honoured_and_other_forms_are_told() -> None:
     )
 
 
+@pytest.mark.parametrize("state", [{"previous_response_id": "resp_1"}, {"conversation": {"id": "c"}}])
+def test_an_earlier_response_that_ollama_does_not_keep_is_not_missed_in_silence(state: dict[str, Any]) -> None:
+    (note,) = parse(RESPONSES, {**HELLO, **state}).notes
+    assert "Ollama keeps no responses" in note
+
+
 def test_unknown_items_and_parts_are_refused_with_their_place() -> None:
     bad_item = {"model": "m", "input": [{"role": "user", "content": "x"}, {"type": "computer_call"}]}
     assert refusal_of(RESPONSES, bad_item).message == 'input[1]: unknown input item type: "computer_call"'
