@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 import orjson
 
-
 from ollama_gate.rehearsal.catalogue import MODELS, from_json
 from ollama_gate.rehearsal.faults import KINDS, Fault, parse
 from ollama_gate.rehearsal.server import Rehearsal

@@ -8,8 +8,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from ollama_gate.rehearsal.gguf import read_metadata
-from ollama_gate.rehearsal.vocabulary import Encoder, Vocabulary, rehearsal_metadata
+from ollama_gate.rehearsal.vocabulary import Encoder, Vocabulary, engine_of, rehearsal_metadata
 from ollama_gate.rehearsal.wordpiece import WordPiece, wordpiece_metadata
 
 Json = Mapping[str, Any]
@@ -35,7 +37,7 @@ class Model:
     name: str
     mode: Mode = Mode.JINJA
     text: str = "chatml"
-    """Which of `rendering.STYLES` writes its prompts."""
+    """Which of `rendering.STYLES` writes its prompts, or the text of a jinja template."""
     renderer: str = ""
     parser: str = ""
     capabilities: tuple[str, ...] = ("completion",)
@@ -86,17 +88,20 @@ class Model:
 
     @cached_property
     def tokenizer_metadata(self) -> Json:
-        """The `tokenizer.ggml.*` key/values."""
+        """The `tokenizer.ggml.*` key/values; those of `info` come last."""
         if self.gguf:
-            return {k: v for k, v in read_metadata(Path(self.gguf)).items() if k.startswith("tokenizer.ggml.")}
-        return wordpiece_metadata() if self.embeds else rehearsal_metadata(add_bos=self.add_bos)
+            values = _metadata_of_file(self.gguf)
+        else:
+            values = wordpiece_metadata() if self.embeds else rehearsal_metadata(add_bos=self.add_bos)
+        return {**values, **self.info} if self.info else values
 
     @cached_property
     def vocabulary(self) -> Encoder:
-        """The tokenizer; models over one blob, and all over the rehearsal's own vocabulary, share one."""
-        if self.gguf:
-            return _vocabulary_of_file(self.gguf)
-        return _own_vocabulary(embeds=self.embeds, add_bos=self.add_bos)
+        """The tokenizer; all over one file, or over the rehearsal's own tokens, share one engine."""
+        metadata = {k: v for k, v in self.tokenizer_metadata.items() if k.startswith("tokenizer.ggml.")}
+        if metadata["tokenizer.ggml.model"] == "bert":
+            return WordPiece(metadata)
+        return Vocabulary(metadata, _engine(self.gguf))
 
     @cached_property
     def model_info(self) -> Json:
@@ -182,13 +187,15 @@ def _sha256(*parts: str) -> str:
 
 
 @cache
-def _vocabulary_of_file(path: str) -> Vocabulary:
-    return Vocabulary(read_metadata(Path(path)))
+def _metadata_of_file(path: str) -> Json:
+    values = read_metadata(Path(path))
+    return {key: value for key, value in values.items() if key.startswith("tokenizer.ggml.")}
 
 
 @cache
-def _own_vocabulary(*, embeds: bool, add_bos: bool) -> Encoder:
-    return WordPiece(wordpiece_metadata()) if embeds else Vocabulary(rehearsal_metadata(add_bos=add_bos))
+def _engine(path: str) -> Tokenizer:
+    """The engine of a file's tokens, or of the rehearsal's own where `path` is empty."""
+    return engine_of(_metadata_of_file(path) if path else rehearsal_metadata())
 
 
 def full_name(name: str) -> str:

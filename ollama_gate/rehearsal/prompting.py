@@ -8,7 +8,7 @@ from ollama_gate.rehearsal import errors, tools
 from ollama_gate.rehearsal.errors import StatusError
 from ollama_gate.rehearsal.models import Mode, Model
 from ollama_gate.rehearsal.options import Options
-from ollama_gate.rehearsal.rendering import FALLBACK, STYLES, Conversation, Think
+from ollama_gate.rehearsal.rendering import FALLBACK, Conversation, Think, style_of
 from ollama_gate.rehearsal.runner import Runner
 from ollama_gate.rehearsal.service import Call
 from ollama_gate.rehearsal.window import IMAGE_GUESS, cut_middle, first_kept
@@ -61,11 +61,13 @@ class Prompter:
         return kept
 
     def _write(self, messages: Sequence[Message], told: Sequence[Any], think: Think) -> str:
-        style = FALLBACK if self.native and not self.runner.jinja else STYLES[self.model.text]
-        metadata = self.model.tokenizer_metadata
-        bos = metadata["tokenizer.ggml.tokens"][metadata["tokenizer.ggml.bos_token_id"]] if self.model.add_bos else ""
+        style = FALLBACK if self.native and not self.runner.jinja else style_of(self.model.text)
+        vocabulary = self.model.vocabulary
         marked = [self._marked(message, at) for at, message in enumerate(messages)]
-        return style.write(Conversation(marked, told, think, bos=bos))
+        talk = Conversation(marked, told, think, vocabulary.text_of("bos"), vocabulary.text_of("eos"))
+        text = style.write(talk)
+        # llama-server adds the BOS itself where the vocabulary asks for one, and takes it off the template's text.
+        return text.removeprefix(talk.bos) if self.native and vocabulary.specials[0] and talk.bos else text
 
     def _marked(self, message: Message, at: int) -> Message:
         images = len(message.get("images") or ())

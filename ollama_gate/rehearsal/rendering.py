@@ -211,7 +211,7 @@ def run_jinja(text: str, talk: Conversation) -> str:
             f"Error: Jinja Exception: {refused}"
         )
         raise llama_server(400, message, "invalid_request_error") from None
-    return (out.removeprefix(talk.bos) if talk.bos else out) + begun
+    return out + begun
 
 
 def _for_jinja(message: Message) -> dict[str, Any]:
@@ -252,6 +252,11 @@ STYLES: Mapping[str, Style] = {
     "renderer": Style(PROMPT_ONLY, _renderer),
     "none": Style(PROMPT_ONLY, _bare),
 }
+
+
+def style_of(text: str) -> Style:
+    """The style of that name; anything else is a jinja template of its own."""
+    return STYLES.get(text) or _jinja(text)
 
 
 def override(template: str, prompt: str, system: str) -> str:

@@ -13,6 +13,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """`tokenizer.ggml.token_type` values (llama.cpp `include/llama.h:llama_token_type`)."""
 
+_ATOMS = {CONTROL, USER_DEFINED, UNKNOWN}
+"""Kinds that are found in a text before anything else."""
+
 _CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -23,6 +26,12 @@ PRE_TOKENIZERS: Mapping[str, str] = {
 """`tokenizer.ggml.pre` to the pattern that splits text before merging (llama.cpp `src/llama-vocab.cpp`, b10488)."""
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+FORCED_CONTROL = {
+    "</s>", "<eos>", "<EOT>", "<|end|>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>", "<|end_of_text|>",
+    "<end_of_turn>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|fim_pad|>",
+    "<|repo_name|>", "<|file_sep|>",
+}  # fmt: skip
+"""Texts that llama.cpp takes for control tokens whatever the file says (`llama_vocab::impl::load`); the usual ones."""
 MARKUP_TOKENS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 
 Metadata = Mapping[str, Any]
@@ -42,29 +51,24 @@ class Encoder(Hashable, Protocol):
         """The text of `ids`, control tokens included."""
         ...
 
+    def text_of(self, token: str) -> str:
+        """The text of the special token of that name (`bos`, `eos`); empty when there is none."""
+        ...
+
 
 class Vocabulary:
     """A byte-level BPE (`gpt2`) or SentencePiece BPE (`llama`) vocabulary."""
 
-    def __init__(self, metadata: Metadata) -> None:
-        """Build from GGUF metadata; raise ValueError for a type or pre-tokenizer that is not known here."""
+    def __init__(self, metadata: Metadata, engine: Tokenizer | None = None) -> None:
+        """Take the engine of the same tokens where there is one; only what is added around a text may differ."""
         self.metadata = metadata
-        tokens: list[str] = list(metadata["tokenizer.ggml.tokens"])
-        types: list[int] = list(metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens))
+        self._tokenizer = engine or engine_of(metadata)
         kind = metadata["tokenizer.ggml.model"]
-        if kind == "gpt2":
-            self._tokenizer = _byte_level(metadata, tokens)
-        elif kind == "llama":
-            self._tokenizer = _sentence_piece(metadata, tokens)
-        else:
-            raise ValueError(f"vocabulary type {kind!r} is not one the rehearsal knows")
-        atoms = [AddedToken(t, normalized=False, special=True) for t, y in zip(tokens, types, strict=True) if _atom(y)]
-        self._tokenizer.add_special_tokens(atoms)
-        self._bos = self._added("bos", default=kind == "llama")
+        self._bos = self._added("bos", default=kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe")
         self._eos = self._added("eos", default=False)
         self.specials = (len(self._bos), len(self._eos))
         self.eos = int(metadata.get("tokenizer.ggml.eos_token_id", 0))
-        self.size = len(tokens)
+        self.size = len(metadata["tokenizer.ggml.tokens"])
 
     def _added(self, name: str, *, default: bool) -> list[int]:
         wanted = bool(self.metadata.get(f"tokenizer.ggml.add_{name}_token", default))
@@ -80,13 +84,31 @@ class Vocabulary:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def text_of(self, token: str) -> str:
-        """The text of the token named by its id key, e.g. `bos` or `eos`; empty when there is none."""
+        """The text of the special token of that name (`bos`, `eos`); empty when there is none."""
         at = self.metadata.get(f"tokenizer.ggml.{token}_token_id")
         return "" if at is None else str(self.metadata["tokenizer.ggml.tokens"][at])
 
 
-def _atom(kind: int) -> bool:
-    return kind in {CONTROL, USER_DEFINED, UNKNOWN}
+def engine_of(metadata: Metadata) -> Tokenizer:
+    """Build what encodes and decodes; it takes seconds for a large SentencePiece vocabulary.
+
+    Raises:
+        ValueError: for a type or pre-tokenizer that is not known here.
+    """
+    tokens: list[str] = list(metadata["tokenizer.ggml.tokens"])
+    types: list[int] = list(metadata.get("tokenizer.ggml.token_type") or [NORMAL] * len(tokens))
+    kind = metadata["tokenizer.ggml.model"]
+    if kind not in {"gpt2", "llama"}:
+        raise ValueError(f"vocabulary type {kind!r} is not one the rehearsal knows")
+    engine = _byte_level(metadata, tokens) if kind == "gpt2" else _sentence_piece(metadata, tokens)
+    engine.add_special_tokens(
+        [
+            AddedToken(text, normalized=False, special=True)
+            for text, kind_of in zip(tokens, types, strict=True)
+            if kind_of in _ATOMS or text in FORCED_CONTROL
+        ]
+    )
+    return engine
 
 
 def _byte_level(metadata: Metadata, tokens: Sequence[str]) -> Tokenizer:

@@ -25,16 +25,23 @@ class WordPiece:
         self.tokens: Sequence[str] = metadata["tokenizer.ggml.tokens"]
         self._ids = {token: at for at, token in enumerate(self.tokens)}
         self._longest = max(map(len, self.tokens))
+        self._unknown = int(metadata.get("tokenizer.ggml.unknown_token_id", 100))
+        self._begin = int(metadata.get("tokenizer.ggml.bos_token_id", metadata.get("tokenizer.ggml.cls_token_id", 101)))
+        self._end = int(metadata.get("tokenizer.ggml.seperator_token_id", 102))
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of `text`; `special` adds [CLS] and [SEP]."""
         ids = [piece for word in _words(text) for piece in self._pieces(START + word)]
-        return [_BEGIN, *ids, _END] if special else ids
+        return [self._begin, *ids, self._end] if special else ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The words of `ids`; case and accents are gone."""
         pieces = (self.tokens[at] for at in ids)
         return "".join(p.replace(START, " ") if p[0] == START else p for p in pieces).strip()
+
+    def text_of(self, token: str) -> str:
+        """The text of the special token of that name (`bos`, `eos`)."""
+        return self.tokens[self._begin if token == "bos" else self._end]
 
     def _pieces(self, word: str) -> list[int]:
         out: list[int] = []
@@ -46,7 +53,7 @@ class WordPiece:
                     at = end
                     break
             else:
-                return [_UNKNOWN]
+                return [self._unknown]
         return out
 
 
@@ -56,7 +63,7 @@ def _words(text: str) -> Iterator[str]:
         # The first code point of the decomposed form: accents go, a Hangul syllable leaves its leading jamo.
         base = unicodedata.normalize("NFD", char)[0]
         kind = unicodedata.category(base)
-        if base.isspace():
+        if base.isspace() and not "\x1c" <= base <= "\x1f":  # Python alone takes the separators for white space
             if word:
                 yield word
             word = ""
