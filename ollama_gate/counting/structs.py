@@ -216,7 +216,7 @@ def _strings(value: Any, name: str) -> tuple[str, ...] | None:
 
 
 def _ordered(value: Any, name: str, decode: Callable[[Any], T]) -> dict[str, T] | None:
-    """An object whose key order Ollama keeps; its decoder (`internal/orderedmap`) refuses a broken surrogate in a key."""
+    """An object whose key order Ollama keeps (`internal/orderedmap`), which refuses a broken surrogate in a key."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

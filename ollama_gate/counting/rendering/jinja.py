@@ -5,7 +5,6 @@ Ollama hands the messages of such a model to llama-server, which renders the jin
 same text is made here, or `RenderError` says that it cannot be.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +14,10 @@ from jinja2 import Template, TemplateError
 
 from ollama_gate.counting.normalise import Conversation, native_tools
 from ollama_gate.counting.rendering.jinja_engine import Engine
-from ollama_gate.counting.rendering.jinja_families import Family, close_turn, continuation, family_of
+from ollama_gate.counting.rendering.jinja_families import Family, close_turn, continuation, family_of, thinks_by_default
 from ollama_gate.counting.rendering.jinja_filters import BUDGET
 from ollama_gate.counting.rendering.jinja_messages import Capabilities, messages_for
+from ollama_gate.counting.rendering.jinja_thinking import Thinking
 from ollama_gate.counting.rendering.jinja_values import Budget
 from ollama_gate.counting.structs import Message
 from ollama_gate.errors import RenderError, TemplateRefused
@@ -55,6 +55,7 @@ class JinjaTemplate:
     """With llama.cpp's corrections."""
     template: Template
     takes: Capabilities
+    thinking: Thinking
     family: Family | None
     bos_token: str
     eos_token: str
@@ -84,8 +85,14 @@ class JinjaTemplate:
             template = _ENGINE.from_string(source)
         except _TEMPLATE_FAILURES as error:
             raise RenderError(f"the template does not compile: {error}") from error
+        family = family_of(source)
+        special = {"bos_token": bos_token, "eos_token": eos_token}
         takes = Capabilities.of(lambda variables: _run(template, variables, _ANY_DAY))
-        return cls(source, template, takes, family_of(source), bos_token, eos_token, adds_bos, adds_eos)
+        if family is None:
+            thinking = Thinking.of(lambda variables: _run(template, {**special, **variables}, _ANY_DAY), source, takes)
+        else:
+            thinking = Thinking(thinks_by_default(family, source))
+        return cls(source, template, takes, thinking, family, bos_token, eos_token, adds_bos, adds_eos)
 
     @classmethod
     def chatml(
@@ -131,9 +138,8 @@ class JinjaTemplate:
         begun = _after_common_prefix(text, whole)
         if self.family is not None:
             return text + continuation(self.family, self.source, text, begun) + last.content
-        opening, closing = self._thinking_marks(now)
-        if opening:
-            begun = begun.partition(opening)[0] + opening + closing
+        if self.thinking.opening:
+            begun = begun.partition(self.thinking.opening)[0] + self.thinking.opening + self.thinking.closing
         return text + begun + last.content
 
     def _apply(
@@ -152,7 +158,7 @@ class JinjaTemplate:
             "messages": made,
             "bos_token": self.bos_token,
             "eos_token": self.eos_token,
-            "enable_thinking": True if conversation.think is None else bool(conversation.think),
+            "enable_thinking": self.thinking.known if conversation.think is None else bool(conversation.think),
             "datetime": now.strftime("%b %d %Y"),
             "date_string": now.strftime("%d %b %Y"),
         }
@@ -168,46 +174,6 @@ class JinjaTemplate:
         if self.adds_eos and self.eos_token:
             text = text.removesuffix(self.eos_token)
         return text
-
-    def _thinking_marks(self, now: datetime) -> tuple[str, str]:
-        """What this template writes around reasoning, found as `common/chat-diff-analyzer.cpp` finds it.
-
-        Raises:
-            RenderError: the template's way is one that is not recognised here.
-        """
-        thought, answer = "REASON_PART I am thinking END_R", "A_ASST_MSG I can help END_A"
-        user = {"role": "user", "content": "U_USER_MSG Hello END_U"}
-        reply = {"role": "assistant", "content": answer, "reasoning_content": thought}
-        common = {"bos_token": self.bos_token, "eos_token": self.eos_token}
-        opening = closing = ""
-        shown = self._tried({"messages": [user, reply], "enable_thinking": True, **common}, now)
-        if thought in shown:
-            wrapped = re.search(rf"({_MARK}\s*){thought}(\s*{_MARK}\s*)", shown)
-            closed = re.search(rf"{thought}\s*({_MARK}\s*)", shown)
-            if wrapped:
-                return wrapped[1], wrapped[2]
-            if closed:
-                closing = closed[1]
-        asked = {"messages": [user], "add_generation_prompt": True, **common}
-        off = self._tried({**asked, "enable_thinking": False}, now)
-        on = self._tried({**asked, "enable_thinking": True}, now)
-        if off == on and not closing:
-            return "", ""
-        if on.startswith(off) and on[len(off) :].strip():
-            opening = on[len(off) :]
-        elif off != on or not opening:
-            raise RenderError("how this template's answers are continued is not known here")
-        return opening, closing
-
-    def _tried(self, variables: Mapping[str, Any], now: datetime) -> str:
-        try:
-            return _run(self.template, variables, now)
-        except (RenderError, TemplateRefused):
-            return ""
-
-
-_MARK: Final = r"(?:<[^<>]+>|\[[^\[\]]+\])"
-"""A tag or a bracketed mark."""
 
 
 def _corrected(source: str) -> str:

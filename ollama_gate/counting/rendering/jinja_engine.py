@@ -18,18 +18,18 @@ from jinja2.visitor import NodeTransformer
 
 from ollama_gate.counting.rendering.jinja_filters import (
     CHARGED,
+    CONTAINED,
     FILTERS,
     GLOBALS,
     ITERATED,
     JOINED,
-    SEARCHED,
     TESTS,
     TEXT_METHODS,
     budget_of,
     format_text,
     replace,
 )
-from ollama_gate.counting.rendering.jinja_values import Missing, WatchedText, text_of
+from ollama_gate.counting.rendering.jinja_values import Missing, WatchedText, output_of, text_of
 from ollama_gate.errors import RenderError
 
 _INT64: Final = 2**63
@@ -54,7 +54,7 @@ class _Generation(Extension):
 
 @pass_context
 def _finalize(context: Context, value: Any) -> str:
-    return text_of(value, budget_of(context))
+    return output_of(value, budget_of(context))
 
 
 class _Method:
@@ -138,8 +138,9 @@ class Engine(SandboxedEnvironment):
         budget = budget_of(context)
         budget.step()
         if isinstance(obj, _Method):
+            kwargs = {name: value for name, value in kwargs.items() if not name.startswith("_")}  # jinja2's own
             if obj.name in _GROWING:
-                return _GROWING[obj.name](budget, obj.text, *args)
+                return _GROWING[obj.name](budget, obj.text, *args, **kwargs)
             budget.write(len(obj.text))
             return TEXT_METHODS[obj.name](obj.text, *args, **kwargs)
         offered = (
@@ -213,11 +214,12 @@ class _Rewriter(NodeTransformer):
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes, lineno=node.lineno), JOINED)
 
-    def visit_Operand(self, node: nodes.Operand) -> nodes.Node:  # noqa: N802
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        if node.op in {"in", "notin"}:
-            node.expr = _filtered(node.expr, SEARCHED)
-        return node
+        if len(node.ops) != 1 or node.ops[0].op not in {"in", "notin"}:
+            return node
+        found = _filtered(nodes.List([node.expr, node.ops[0].expr], lineno=node.lineno), CONTAINED)
+        return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
 
     def _charge(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
         written = sum(len(data.data) for data in node.find_all(nodes.TemplateData))

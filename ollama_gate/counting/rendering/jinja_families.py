@@ -24,6 +24,8 @@ class Family:
     """and marks that are not."""
     continued: str = ""
     """What stands before the text of an answer that is to be continued."""
+    thinks: bool = True
+    """Whether thinking is on in its prompts when the request says nothing."""
     after_prompt: bool = False
     """Whether the template's own generation prompt stands before that."""
     reshape: Callable[[Messages], Messages] | None = None
@@ -35,6 +37,11 @@ def family_of(source: str) -> Family | None:
         if all(mark in source for mark in family.has) and not any(mark in source for mark in family.lacks):
             return family
     return None
+
+
+def thinks_by_default(family: Family, source: str) -> bool:
+    """Whether llama.cpp switches thinking on for a template of a family."""
+    return family.thinks and (family.name != "qwen3-coder" or "<think>" in source)
 
 
 def close_turn(family: Family | None, text: str) -> str:
@@ -150,6 +157,7 @@ _FAMILIES: Final = (
         "functionary-3.2",
         (">>>all", ">>>${recipient}"),
         continued="<|start_header_id|>assistant<|end_header_id|>\n\n>>>all\n",
+        thinks=False,
     ),
     Family(
         "kimi-k2",
@@ -183,6 +191,7 @@ _FAMILIES: Final = (
         ("<|role_sep|>", "<|message_sep|>"),
         ("<|function_call|>",),
         continued="assistant<|role_sep|>\n",
+        thinks=False,
     ),
     Family(
         "minimax-m3",

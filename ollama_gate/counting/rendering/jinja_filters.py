@@ -137,6 +137,7 @@ def _join(context: Context, value: Any, d: Any = "", attribute: Any = None) -> s
 
 @pass_context
 def _string(context: Context, value: Any) -> str:
+    """Text of anything; none is "None" here, though it prints as nothing."""
     return text_of(value, budget_of(context))
 
 
@@ -248,19 +249,24 @@ def _joined(context: Context, parts: list[Any]) -> str:
 
 
 @pass_context
-def _searched(context: Context, value: Any) -> Any:
-    """What `in` looks through."""
-    if isinstance(value, (list, tuple)):
-        budget_of(context).step(len(value))
-    elif isinstance(value, str):
-        budget_of(context).write(len(value) // 64)
-    return value
+def _contained(context: Context, pair: list[Any]) -> bool:
+    """The `in` operator."""
+    item, whole = pair
+    if isinstance(whole, Undefined):
+        return False
+    if item is None or isinstance(item, Undefined) or (isinstance(item, (list, tuple)) and not isinstance(whole, dict)):
+        raise RenderError("the template looks for what cannot be in anything")
+    if isinstance(whole, (list, tuple)):
+        budget_of(context).step(len(whole))
+    elif isinstance(whole, str):
+        budget_of(context).write(len(whole) // 64)
+    return item in whole
 
 
 ITERATED: Final = " iterated"
 CHARGED: Final = " charged"
 JOINED: Final = " joined"
-SEARCHED: Final = " searched"
+CONTAINED: Final = " contained"
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     **{name: JINJA_FILTERS[name] for name in ("abs", "first", "last", "list", "max", "min", "reverse", "int", "float")},
@@ -284,7 +290,7 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     ITERATED: _iterated,
     CHARGED: _charged,
     JOINED: _joined,
-    SEARCHED: _searched,
+    CONTAINED: _contained,
 }
 
 _SHARED_TESTS: Final = (

@@ -31,6 +31,7 @@ class Capabilities:
     part_content: bool = False
     """Message content as a list of parts."""
     system_role: bool = True
+    tool_calls: bool = True
     object_arguments: bool = False
     """Tool calls with their arguments as an object; else as JSON text."""
 
@@ -42,13 +43,25 @@ class Capabilities:
         system = WatchedMapping(role="system", content="System message")
         _tried(run, [system, {"role": "user", "content": "User message"}], [])
         arguments = WatchedMapping(arg="value")
-        called = _tried(run, _called(arguments), [_TOOL])
+        calling = WatchedMapping(role="assistant", content="")
+        called = _tried(run, _called(calling, arguments), [_TOOL])
+        tool_calls = called is None or "tool_calls" in calling.seen
+        object_arguments = called is not None and tool_calls and "arg" in arguments.seen
+        if not object_arguments:
+            calling.seen.clear()
+            called = _tried(run, _called(calling, '{"arg": "value"}'), [_TOOL])
+            tool_calls = tool_calls and called is not None and "tool_calls" in calling.seen
         return cls(
             text_content=text is not None and not (content.as_list and _MARKER not in text),
             part_content=content.as_list,
             system_role="content" in system.seen,
-            object_arguments=called is not None and "arg" in arguments.seen,
+            tool_calls=tool_calls,
+            object_arguments=object_arguments,
         )
+
+    def content(self, text: str) -> str | list[dict[str, Any]]:
+        """Message content in the form that the template takes."""
+        return [{"type": "text", "text": text}] if self.part_content and not self.text_content else text
 
 
 def _tried(run: Run, messages: Sequence[Mapping[str, Any]], tools: list[Any]) -> str | None:
@@ -65,11 +78,12 @@ def _tried(run: Run, messages: Sequence[Mapping[str, Any]], tools: list[Any]) ->
         return None
 
 
-def _called(arguments: Any) -> list[dict[str, Any]]:
+def _called(calling: WatchedMapping, arguments: Any) -> list[dict[str, Any]]:
     call = {"id": "call00001", "type": "function", "function": {"name": "tool1", "arguments": arguments}}
+    calling["tool_calls"] = [call]
     return [
         {"role": "user", "content": "User message"},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
+        calling,
         {"role": "tool", "content": "Tool response", "tool_call_id": "call00001"},
         {"role": "assistant", "content": "The tool response was 'tool response'"},
         {"role": "user", "content": "User message"},
@@ -119,10 +133,10 @@ def messages_for(messages: Sequence[Message], source: str, takes: Capabilities) 
 
 def _message(message: Message, takes: Capabilities, *, trims: bool) -> dict[str, Any]:
     content = message.content.strip(" \t\n\v\f\r") if trims else message.content
-    made: dict[str, Any] = {"role": message.role, "content": content}
-    if takes.part_content and (message.images or not takes.text_content):
+    made: dict[str, Any] = {"role": message.role, "content": takes.content(content)}
+    if takes.part_content and message.images:
         # A picture's marker is not text; what it costs is counted elsewhere.
-        parts = [{"type": "text", "text": content}] if content or not message.images else []
+        parts = [{"type": "text", "text": content}] if content else []
         made["content"] = parts + [{"type": "media_marker", "text": ""}] * message.images
     if message.tool_name:
         made["name"] = message.tool_name

@@ -90,8 +90,16 @@ class WatchedMapping(dict[str, Any]):
         return super().values()
 
 
+def output_of(value: Any, budget: Budget) -> str:
+    """A value as `{{ }}` prints it: a list as its items in a row, none and a mapping as nothing."""
+    if isinstance(value, (list, tuple)):
+        budget.step(len(value))
+        return "".join([output_of(item, budget) for item in value])
+    return text_of(value, budget) if isinstance(value, (str, int, float)) else ""
+
+
 def text_of(value: Any, budget: Budget) -> str:
-    """A value as `{{ }}` and `~` print it."""
+    """A value as text, as `~` and the `string` filter make it."""
     if isinstance(value, str):
         budget.write(len(value))
         return value
@@ -146,7 +154,8 @@ def to_json(
         default=lambda _: None,
     )
     for number in odd:
-        text = text.replace(f'"{_MARK}{number}{_MARK}"', number)
+        marked = json.dumps(f"{_MARK}{number}{_MARK}", ensure_ascii=ensure_ascii)
+        text = text.replace(marked, number)
     budget.write(len(text))
     return text
 
