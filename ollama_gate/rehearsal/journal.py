@@ -77,9 +77,11 @@ class Entry:
 class Journal:
     """The latest requests, oldest first. Control routes are not in it."""
 
-    def __init__(self, *, keep_body: int, keep_entries: int = 10_000) -> None:
-        """Keep at most `keep_body` bytes of each body."""
+    def __init__(self, *, keep_body: int, keep_entries: int = 10_000, keep_bytes: int = 1 << 27) -> None:
+        """Keep at most `keep_body` bytes of each body, and `keep_bytes` of all; the oldest bodies go first."""
         self.keep_body = keep_body
+        self._room = keep_bytes
+        self._bodies: deque[Entry] = deque()
         self._entries: deque[Entry] = deque(maxlen=keep_entries)
         self._count = 0
         self._changed = asyncio.Event()
@@ -104,6 +106,18 @@ class Journal:
         self.changed()
         return entry
 
+    def keep(self, entry: Entry, body: bytes) -> None:
+        """Note the body of a request."""
+        entry.size = len(body)
+        entry.body = body[: self.keep_body]
+        self._bodies.append(entry)
+        self._room -= len(entry.body)
+        while self._room < 0:
+            oldest = self._bodies.popleft()
+            self._room += len(oldest.body)
+            oldest.body = b""
+        self.changed()
+
     def to(self, path: str) -> list[Entry]:
         """The entries for one path."""
         return [entry for entry in self._entries if entry.path == path]
@@ -111,6 +125,8 @@ class Journal:
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
+        self._room += sum(len(entry.body) for entry in self._bodies)
+        self._bodies.clear()
         self.changed()
 
     def changed(self) -> None:

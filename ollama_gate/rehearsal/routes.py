@@ -27,9 +27,7 @@ Form = dict[str, Any]
 async def read_body(call: Call, request: Request) -> bytes:
     """The whole body, noted in the journal."""
     body = await request.body()
-    call.entry.size = len(body)
-    call.entry.body = body[: call.service.journal.keep_body]
-    call.service.journal.changed()
+    call.service.journal.keep(call.entry, body)
     return body
 
 

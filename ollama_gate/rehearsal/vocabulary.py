@@ -51,7 +51,7 @@ class Encoder(Hashable, Protocol):
         """The text of `ids`, control tokens included."""
         ...
 
-    def text_of(self, token: str) -> str:
+    def text_of(self, name: str) -> str:
         """The text of the special token of that name (`bos`, `eos`); empty when there is none."""
         ...
 
@@ -83,9 +83,9 @@ class Vocabulary:
         """The text of `ids`, control tokens included."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
-    def text_of(self, token: str) -> str:
+    def text_of(self, name: str) -> str:
         """The text of the special token of that name (`bos`, `eos`); empty when there is none."""
-        at = self.metadata.get(f"tokenizer.ggml.{token}_token_id")
+        at = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
         return "" if at is None else str(self.metadata["tokenizer.ggml.tokens"][at])
 
 

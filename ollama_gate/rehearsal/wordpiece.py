@@ -39,9 +39,9 @@ class WordPiece:
         pieces = (self.tokens[at] for at in ids)
         return "".join(p.replace(START, " ") if p[0] == START else p for p in pieces).strip()
 
-    def text_of(self, token: str) -> str:
+    def text_of(self, name: str) -> str:
         """The text of the special token of that name (`bos`, `eos`)."""
-        return self.tokens[self._begin if token == "bos" else self._end]
+        return self.tokens[self._begin if name == "bos" else self._end]
 
     def _pieces(self, word: str) -> list[int]:
         out: list[int] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ollama_gate.rehearsal import MODELS, Mode, Model, Rehearsal
+from ollama_gate.rehearsal import MODELS, Journal, Mode, Model, Rehearsal
 from ollama_gate.rehearsal.catalogue import from_json
 from support.rawhttp import RawAnswer, exchange, read_answer
 
@@ -121,6 +121,15 @@ async def test_the_journal_tells_what_came(upstream: Rehearsal) -> None:
     await exchange(upstream.url, "POST", "/rehearsal/reset")
     assert len(upstream.journal) == 0
     assert upstream.loads("rehearsal") == 0
+
+
+async def test_the_journal_is_bounded() -> None:
+    journal = Journal(keep_body=4, keep_bytes=10, keep_entries=5)
+    for number in range(7):
+        journal.keep(journal.open("POST", f"/{number}", []), b"123456")
+    assert [(entry.target, entry.body, entry.size) for entry in journal] == [
+        ("/2", b"", 6), ("/3", b"", 6), ("/4", b"", 6), ("/5", b"1234", 6), ("/6", b"1234", 6),
+    ]  # fmt: skip
 
 
 async def test_models_can_be_installed_while_it_runs(upstream: Rehearsal) -> None:
