@@ -1,0 +1,1 @@
+"""Speed and memory of the gate, side by side with no proxy at all and with nginx, in one run."""

@@ -1,0 +1,57 @@
+"""Showing results: a table in the terminal, and the one in the documentation."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.results import Row
+
+_BEGIN: Final = "<!-- results: written by scripts/bench --docs -->"
+_END: Final = "<!-- end of results -->"
+_HEADINGS: Final = ("", "no proxy", "nginx", "the gate", "ratio", "goal", "")
+
+
+def show(rows: Iterable[Row], about: Mapping[str, str], console: Console) -> None:
+    """Print the table."""
+    table = Table(title="ollama-gate, nginx and no proxy in one run")
+    for place, heading in enumerate(_HEADINGS):
+        table.add_column(heading, justify="right" if 0 < place < 5 else "left")
+    for row in rows:
+        color = {True: "green", False: "bold red", None: ""}[row.holds]
+        table.add_row(*_cells(row), style=color or None)
+    console.print(table)
+    for key, value in about.items():
+        console.print(f"[dim]{key}: {value}[/dim]")
+
+
+def write(rows: Iterable[Row], about: Mapping[str, str], page: Path) -> None:
+    """Put the table into a page, between its two marks.
+
+    Raises:
+        ValueError: the page has no such marks.
+    """
+    text = page.read_text(encoding="utf-8")
+    before, mark, rest = text.partition(_BEGIN)
+    _, end_mark, after = rest.partition(_END)
+    if not mark or not end_mark:
+        raise ValueError(f"{page} has no place for results")
+    lines = ["| " + " | ".join(_HEADINGS) + " |", "|---|---:|---:|---:|---:|---|---|"]
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
+    told = "; ".join(f"{key} {value}" for key, value in about.items())
+    page.write_text(f"{before}{_BEGIN}\n\n" + "\n".join(lines) + f"\n\n{told}.\n\n{_END}{after}", encoding="utf-8")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    mark = {True: "yes", False: "**no**", None: ""}[row.holds]
+    values = (_number(value, row.unit) for value in (row.direct, row.nginx, row.gate))
+    return (row.title, *values, "" if row.ratio is None else f"{row.ratio:.1f}", row.goal, mark)
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{digits}f} {unit}".replace(" /s", "/s")
