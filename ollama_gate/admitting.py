@@ -15,7 +15,7 @@ from ollama_gate.admission.holdings import MemoryPolicy, OnFull
 from ollama_gate.admission.memory import LaunchPlan
 from ollama_gate.admission.queue import QueuePolicy
 from ollama_gate.admission.residents import Reported, read_ps
-from ollama_gate.admission.shapes import shape_from_show
+from ollama_gate.admission.shapes import UnknownShape, shape_from_show
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.config import Config
@@ -120,7 +120,7 @@ class Admission:
                 host_cache=self._config.memory.host_cache_per_model,
             )
             return Demand.of(shape, plan)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as odd:
+        except UnknownShape as odd:
             self._log.warning("memory of this model is a guess", model=card.key, why=str(odd))
             return Demand.guess(card.size, num_ctx)
 

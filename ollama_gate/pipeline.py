@@ -96,9 +96,10 @@ class Pipeline:
                 turn.wait_seconds = lease.waited
                 sending = self._send(request, inference, judged, turn, lease)
                 if lane.writer is None:
-                    hand_on = relay if inference.stream else relay_whole
+                    answer = await sending
+                    hand_on = relay if inference.stream and answer.status == 200 else relay_whole
                     response = await hand_on(
-                        request, await sending, turn=turn, observer=observer, passage=passage, clock=self._clock
+                        request, answer, turn=turn, observer=observer, passage=passage, clock=self._clock
                     )
                 else:
                     translation = Translation(

@@ -11,6 +11,8 @@ import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
 Level = Literal["debug", "info", "warning", "error"]
+_WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+"""Local variables hold prompts."""
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -22,14 +24,16 @@ def configure(level: Level = "info", style: Literal["json", "console"] = "json",
     if style == "json":
         shared += [
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
+            structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS),
             structlog.processors.JSONRenderer(serializer=_json),
         ]
         factory = structlog.WriteLoggerFactory(file=out)
     else:
         shared += [
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            structlog.dev.ConsoleRenderer(colors=out.isatty()),
+            structlog.dev.ConsoleRenderer(
+                colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
         ]
         factory = structlog.WriteLoggerFactory(file=out)
     structlog.configure(

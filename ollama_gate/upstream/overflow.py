@@ -37,16 +37,12 @@ class Overflow:
 async def overflow_of(answer: aiohttp.ClientResponse) -> Overflow | None:
     """Whether an answer is a refusal for length; its body is read only if it is a small error.
 
-    The body stays readable: what was read is put back in front.
+    Reading it takes nothing away: `answer.read()` gives the same bytes again.
     """
-    if answer.status not in (400, 500) or (answer.content_length or 0) > _SMALL:
+    if answer.status not in (400, 500) or answer.content_length is None or answer.content_length > _SMALL:
         return None
     with foreign_errors():
-        body = await answer.content.read(_SMALL)
-    found = understand(body)
-    if body:
-        answer.content.unread_data(body)
-    return found
+        return understand(await answer.read())
 
 
 def understand(body: bytes) -> Overflow | None:

@@ -80,7 +80,7 @@ class ScriptedOllama:
         return "http://{}:{}".format(*self._server.sockets[0].getsockname()[:2])
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**27)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=2**27)
         return self
 
     async def __aexit__(
@@ -92,11 +92,12 @@ class ScriptedOllama:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while (got := await _read(reader)) is not None:
                 answer = self._describe(got)
