@@ -208,8 +208,8 @@ class Ledger:
         holding.last_used = now
         if holding.users:
             return
-        if outcome is Outcome.FAILED and holding.stage is Stage.LOADING:
-            del self._holdings[model]
+        if outcome is Outcome.FAILED and holding.stage is Stage.LOADING and holding.seen == -math.inf:
+            del self._holdings[model]  # it never was there, and now it never will be
         elif outcome is not Outcome.ANSWERED or holding.stage is Stage.LOADING:
             holding.abandoned_at = now
 
@@ -247,7 +247,7 @@ class Ledger:
             if holding is None:
                 if self._reconciled:
                     alerts.append(LoadedElsewhere(entry.model, entry.size))
-                holding = Holding(entry.model, Stage.RESIDENT, entry.size, entry.num_ctx, since=asked_at)
+                holding = Holding(entry.model, Stage.RESIDENT, entry.size, entry.num_ctx)
                 holding.last_used = asked_at
                 self._holdings[entry.model] = holding
             elif holding.demand is None and (LoadedElsewhere, entry.model) in self._alerts:
@@ -265,11 +265,11 @@ class Ledger:
             return False
         if holding.abandoned_at is not None:
             return asked_at >= holding.abandoned_at + self.policy.load_grace
-        return asked_at >= max(holding.since, holding.seen)
+        return asked_at > max(holding.since, holding.seen)
 
     def _follow(self, holding: Holding, entry: Reported, asked_at: float, now: float, *, gpu: bool) -> Iterator[Alert]:
         """Take one listed model's truth into its holding."""
-        if asked_at < holding.since:
+        if asked_at <= holding.since:
             return  # the ledger knows better
         if holding.stage is Stage.LOADING and holding.users and entry.num_ctx not in {holding.num_ctx, 0}:
             return  # the load that ours is about to replace
@@ -294,7 +294,9 @@ class Ledger:
         if entry.num_ctx not in {holding.demand.num_ctx, 0}:
             yield WindowDiffers(entry.model, holding.demand.num_ctx, entry.num_ctx)
         size = entry.size + expected.unreported
-        holding.booked = max(self.cost(expected), size + self.cost(expected) - expected.loaded)
+        # Without metadata another window's cost is unknown, and then a booking does not shrink.
+        least = 0 if holding.demand.shape or expected.launch.num_ctx == entry.num_ctx else holding.booked
+        holding.booked = max(self.cost(expected), size + self.cost(expected) - expected.loaded, least)
         if size > expected.loaded:
             yield BiggerThanBooked(entry.model, expected.loaded, size)
         if (differs := settings_alert(holding.demand, entry)) is not None:

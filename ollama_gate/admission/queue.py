@@ -42,7 +42,7 @@ class Place(Enum):
     GONE = "gone"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Ticket:
     """One request on its way through admission."""
 
@@ -58,6 +58,9 @@ class Ticket:
     place: Place = Place.OUTSIDE
     loads: bool = False
     """This request makes Ollama load the model."""
+
+    def __repr__(self) -> str:
+        return f"Ticket({self.model} for {self.client}, {self.place.value})"
 
 
 class SlotQueue:

@@ -183,6 +183,18 @@ def test_a_failed_load_frees_its_memory_at_once() -> None:
     assert (book.held, list(book)) == (0, [])
 
 
+def test_a_failed_reload_frees_nothing_until_the_old_load_is_seen_to_be_gone() -> None:
+    book = ledger(20)
+    small, large = llama(8192), llama(32768)
+    use(book, "m", small, 0.0)
+    book.request("m", large, 1.0)
+    book.finish("m", large, Outcome.FAILED, 2.0)
+    assert book.held == book.cost(large.footprint), "it may never have been sent"
+    book.reconcile([ps("m", small)], 3.0, 3.0)
+    assert book.held == book.cost(small.footprint)
+    assert book.request("m", small, 4.0) == Granted(loads=False)
+
+
 def test_a_load_that_nobody_waits_for_any_more_counts_until_it_has_certainly_gone() -> None:
     book = ledger(10, load_grace=10.0)
     book.request("a", demand := simple(6), 0.0)

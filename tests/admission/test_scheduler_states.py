@@ -1,0 +1,303 @@
+"""Random lives of the scheduler beside an Ollama that really loads and unloads: nothing leaks, nothing is overrun."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ollama_gate.admission.alerts import Alert
+from ollama_gate.admission.holdings import MemoryPolicy, OnFull, Outcome, Stage
+from ollama_gate.admission.queue import Place, QueuePolicy, Ticket
+from ollama_gate.admission.residents import Reported
+from ollama_gate.admission.scheduler import Scheduler
+from ollama_gate.errors import Refusal
+from ollama_gate.requests import Control
+from support.demands import GIB, takes
+
+MODELS = {
+    "one-slot": (takes(4, 4096), takes(6, 8192)),
+    "two-slots": (takes(5, 4096, slots=2), takes(3, 8192, slots=2)),
+    "small": (takes(2, 4096), takes(2.5, 8192)),
+    "whole": (takes(9.5, 4096), takes(30, 8192)),
+}
+"""Two windows each; the second stands for a configuration that was changed while the gate ran."""
+LIMIT = 10 * GIB
+GRACE = 10.0
+
+
+@dataclass
+class Runner:
+    """A llama-server: what Ollama really has in memory."""
+
+    num_ctx: int
+    size: int
+    loaded: bool = False
+    aborts_at: float | None = None
+    goes_when_idle: bool = False
+
+
+@dataclass
+class FakeOllama:
+    """Loads at once and takes all its memory at once, which is the worst that can happen."""
+
+    runners: dict[str, Runner] = field(default_factory=dict)
+    requests: dict[str, list[Ticket]] = field(default_factory=lambda: defaultdict(list))
+
+    def accept(self, ticket: Ticket) -> None:
+        assert ticket.demand is not None
+        self.requests[ticket.model].append(ticket)
+        size = ticket.demand.footprint.total
+        runner = self.runners.setdefault(ticket.model, Runner(ticket.demand.num_ctx, size))
+        runner.aborts_at = None
+
+    def memory(self, model: str) -> int:
+        """A reload is served when the requests before it are over; the larger of both loads is what it can take."""
+        sizes = [ticket.demand.footprint.total for ticket in self.requests[model] if ticket.demand]
+        return max([self.runners[model].size, *sizes])
+
+    def may_answer(self, ticket: Ticket) -> bool:
+        """Requests for another window are served one after the other."""
+        assert ticket.demand is not None
+        earlier = self.requests[ticket.model][: self.requests[ticket.model].index(ticket)]
+        return all(other.demand and other.demand.num_ctx == ticket.demand.num_ctx for other in earlier)
+
+    def serve(self, ticket: Ticket) -> None:
+        assert ticket.demand is not None
+        runner = self.runners[ticket.model]
+        runner.loaded, runner.num_ctx, runner.size = True, ticket.demand.num_ctx, ticket.demand.footprint.total
+
+    def end(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
+        requests, runner = self.requests[ticket.model], self.runners[ticket.model]
+        requests.remove(ticket)
+        if requests:
+            return
+        if runner.goes_when_idle or (outcome is Outcome.FAILED and not runner.loaded):
+            del self.runners[ticket.model]
+        elif outcome is Outcome.LEFT and not runner.loaded:
+            runner.aborts_at = now + GRACE / 2
+
+    def obey(self, model: str) -> None:
+        if (runner := self.runners.get(model)) is None:
+            return
+        if self.requests[model]:
+            runner.goes_when_idle = True
+        else:
+            del self.runners[model]
+
+    def pass_time(self, now: float) -> None:
+        for model, runner in list(self.runners.items()):
+            if runner.aborts_at is not None and now >= runner.aborts_at:
+                del self.runners[model]
+
+    def ps(self) -> list[Reported]:
+        return [
+            Reported(model, runner.size // 3 * 2, 0, runner.num_ctx)
+            for model, runner in self.runners.items()
+            if runner.loaded
+        ]
+
+
+class Admission(RuleBasedStateMachine):
+    @initialize(on_full=st.sampled_from(OnFull), depth=st.integers(0, 6), drain_after=st.sampled_from([0.0, 15.0]))
+    def begin(self, on_full: OnFull, depth: int, drain_after: float) -> None:
+        self.now = 0.0
+        self.ollama = FakeOllama()
+        self.waiting: list[Ticket] = []
+        self.running: list[Ticket] = []
+        self.orders: list[str] = []
+        self.snapshots: list[tuple[float, list[Reported]]] = []
+        self.order_of_arrival: dict[tuple[str, str, int], list[Ticket]] = defaultdict(list)
+        self.inside = False
+        policy = MemoryPolicy(LIMIT, on_full, drain_after=drain_after, load_grace=GRACE)
+        self.depth = depth
+        self.scheduler = Scheduler(QueuePolicy(depth, 240.0), policy, self)
+
+    # Effects
+
+    def start(self, ticket: Ticket) -> None:
+        assert ticket.demand is not None
+        if ticket in self.waiting:
+            self.waiting.remove(ticket)
+            assert self.order_of_arrival[ticket.model, ticket.client, ticket.priority].pop(0) is ticket
+        self.running.append(ticket)
+        if ticket.control is not Control.UNLOAD:
+            self.ollama.accept(ticket)
+
+    def refuse(self, ticket: Ticket, refusal: Refusal) -> None:
+        assert refusal.status == 503
+        self.forget(ticket)
+
+    def evict(self, model: str) -> None:
+        holding = self.scheduler.ledger.get(model)
+        assert holding is not None
+        assert holding.users == 0
+        self.orders.append(model)
+
+    def look(self) -> None:
+        """The machine looks when its rules say so; that looks are asked for is shown by `teardown`."""
+
+    def alert(self, alert: Alert) -> None:
+        """Whatever Ollama reports here was loaded through the gate."""
+
+    def forget(self, ticket: Ticket) -> None:
+        if ticket in self.waiting:
+            self.waiting.remove(ticket)
+            self.order_of_arrival[ticket.model, ticket.client, ticket.priority].remove(ticket)
+
+    # What happens
+
+    @rule(
+        model=st.sampled_from(sorted(MODELS)),
+        changed=st.integers(0, 9).map(lambda n: n == 0),
+        client=st.sampled_from("abc"),
+        priority=st.sampled_from([0, 0, 0, 5]),
+        control=st.sampled_from([Control.NONE] * 6 + [Control.LOAD, Control.UNLOAD]),
+    )
+    def arrive(self, model: str, changed: bool, client: str, priority: int, control: Control) -> None:  # noqa: FBT001
+        ticket = Ticket(model, client, MODELS[model][changed], control, priority)
+        before = len(self.running)
+        self.scheduler.arrive(ticket, self.now)
+        if ticket.place is Place.WAITING:
+            self.waiting.append(ticket)
+            self.order_of_arrival[model, client, priority].append(ticket)
+        assert control is not Control.UNLOAD or len(self.running) == before + 1, "an unload is never queued"
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def load_ends(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(self.running))
+        if ticket.control is not Control.UNLOAD and self.ollama.may_answer(ticket):
+            self.ollama.serve(ticket)
+            self.scheduler.loaded(ticket, self.now)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), outcome=st.sampled_from(Outcome))
+    def end(self, data: st.DataObject, outcome: Outcome) -> None:
+        self.end_one(data.draw(st.sampled_from(self.running)), outcome)
+
+    def end_one(self, ticket: Ticket, outcome: Outcome) -> None:
+        unloads = ticket.control is Control.UNLOAD
+        if not unloads and not self.ollama.may_answer(ticket):
+            outcome = Outcome.LEFT
+        if not unloads and outcome is Outcome.FAILED and len(self.ollama.requests[ticket.model]) > 1:
+            outcome = Outcome.LEFT
+        self.running.remove(ticket)
+        if unloads:
+            if outcome is Outcome.ANSWERED:
+                self.ollama.obey(ticket.model)
+        else:
+            if outcome is Outcome.ANSWERED:
+                self.ollama.serve(ticket)
+            self.ollama.end(ticket, outcome, self.now)
+        self.scheduler.finish(ticket, outcome, self.now)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def client_leaves_the_queue(self, data: st.DataObject) -> None:
+        ticket = data.draw(st.sampled_from(self.waiting))
+        self.forget(ticket)
+        self.scheduler.leave(ticket, self.now)
+        assert ticket.place is Place.GONE
+
+    @rule(seconds=st.sampled_from([0.01, 0.3, 4.0, 11.0, 100.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.ollama.pass_time(self.now)
+        self.scheduler.tick(self.now)
+
+    @precondition(lambda self: self.orders)
+    @rule(obeys=st.booleans())
+    def unload_order(self, obeys: bool) -> None:  # noqa: FBT001
+        model = self.orders.pop(0)
+        if obeys:
+            self.ollama.obey(model)
+            self.scheduler.evicted(model, self.now)
+        else:
+            self.scheduler.stays(model, self.now)
+
+    @rule(data=st.data())
+    def an_idle_model_expires(self, data: st.DataObject) -> None:
+        idle = [m for m, runner in self.ollama.runners.items() if runner.loaded and not self.ollama.requests[m]]
+        if idle:
+            del self.ollama.runners[data.draw(st.sampled_from(sorted(idle)))]
+
+    @rule()
+    def guard_asks(self) -> None:
+        self.snapshots.append((self.now, self.ollama.ps()))
+
+    @precondition(lambda self: self.snapshots)
+    @rule()
+    def guard_hears(self) -> None:
+        asked_at, reported = self.snapshots.pop(0)
+        self.scheduler.reconcile(reported, asked_at, self.now)
+
+    # What must always hold
+
+    @invariant()
+    def slots_are_never_overrun(self) -> None:
+        holding: dict[str, int] = defaultdict(int)
+        for ticket in self.running:
+            if ticket.place is Place.RUNNING:
+                holding[ticket.model] += 1
+        for model, queue in self.scheduler.queues.items():
+            assert queue.running == holding[model] <= queue.slots
+
+    @invariant()
+    def nobody_is_lost(self) -> None:
+        assert all(ticket.place is Place.WAITING for ticket in self.waiting)
+        assert all(ticket.place in {Place.RUNNING, Place.PASSING} for ticket in self.running)
+        for model, queue in self.scheduler.queues.items():
+            assert queue.waiting == sum(ticket.model == model for ticket in self.waiting) <= self.depth
+            if queue.waiting and queue.free:
+                assert model in self.scheduler.line, "a free slot is given to whoever waits, unless memory is not"
+        for model in self.scheduler.line:
+            assert self.scheduler.queues[model].waiting
+
+    @invariant()
+    def users_are_counted(self) -> None:
+        for holding in self.scheduler.ledger:
+            users = [t for t in self.running if t.model == holding.model and t.control is not Control.UNLOAD]
+            assert holding.users == len(users)
+            assert holding.stage is not Stage.LEAVING or not users
+
+    @invariant()
+    def memory_is_never_over_the_limit(self) -> None:
+        ledger = self.scheduler.ledger
+        assert ledger.held <= LIMIT
+        for model in self.ollama.runners:
+            holding = ledger.get(model)
+            assert holding is not None, "what is in memory is booked"
+            assert self.ollama.memory(model) <= holding.booked
+
+    def teardown(self) -> None:
+        """Left to itself, with every request answered and every order obeyed, all who wait get their turn."""
+        if not hasattr(self, "scheduler"):
+            return
+        for _ in range(200):
+            for ticket in list(self.running):
+                if ticket in self.running:
+                    self.end_one(ticket, Outcome.ANSWERED)
+            for model in list(self.orders):
+                self.orders.remove(model)
+                self.ollama.obey(model)
+                self.scheduler.evicted(model, self.now)
+            self.now += 0.5
+            self.ollama.pass_time(self.now)
+            if self.scheduler.ledger.policy.on_full is not OnFull.EVICT:
+                for model in [m for m in self.ollama.runners if not self.ollama.requests[m]]:
+                    del self.ollama.runners[model]
+            self.scheduler.reconcile(self.ollama.ps(), self.now, self.now)
+            self.scheduler.tick(self.now)
+            if not self.waiting and not self.running:
+                break
+        assert not self.waiting
+        assert not self.running
+        assert not any(queue.running or queue.waiting for queue in self.scheduler.queues.values())
+        assert not any(holding.users or holding.draining for holding in self.scheduler.ledger)
+        assert self.scheduler.line == ()
+
+
+TestAdmission = Admission.TestCase
+TestAdmission.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
