@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from ollama_gate.rehearsal import embedding, forms, gojson, inference, library
+from ollama_gate.rehearsal import embedding, forms, gojson, inference, library, structs
 from ollama_gate.rehearsal.connection import Reply, Request
 from ollama_gate.rehearsal.errors import StatusError
 from ollama_gate.rehearsal.faults import FaultyReply
@@ -31,14 +31,14 @@ async def read_body(call: Call, request: Request) -> bytes:
     return body
 
 
-async def read_form(call: Call, request: Request, form: forms.Read, name: str) -> Form:
+async def read_form(call: Call, request: Request, form: structs.Read, name: str) -> Form:
     """The body as one of Ollama's structs.
 
     Raises:
         StatusError: 400 with Go's text.
     """
     try:
-        return forms.read(await read_body(call, request), form, name)
+        return structs.read(await read_body(call, request), form, name)
     except JsonError as wrong:
         raise StatusError(400, str(wrong)) from None
 
@@ -97,7 +97,7 @@ async def _late_error(out: Out, wrong: StatusError, *, started: bool, stream: bo
         await send_error(out, wrong)
 
 
-def _inference(form: forms.Read, name: str, run: Callable[[Call, Form], AsyncGenerator[Answer]]) -> Route:
+def _inference(form: structs.Read, name: str, run: Callable[[Call, Form], AsyncGenerator[Answer]]) -> Route:
     async def route(call: Call, request: Request, out: Out) -> None:
         asked = await read_form(call, request, form, name)
         call.faults += faults_of(asked.get("options"), "")
@@ -106,7 +106,7 @@ def _inference(form: forms.Read, name: str, run: Callable[[Call, Form], AsyncGen
     return route
 
 
-def _progress(form: forms.Read, name: str, run: Callable[[Any, Form], AsyncGenerator[Answer]]) -> Route:
+def _progress(form: structs.Read, name: str, run: Callable[[Any, Form], AsyncGenerator[Answer]]) -> Route:
     """pull, push, create: progress lines, or only the last one."""
 
     async def route(call: Call, request: Request, out: Out) -> None:
@@ -131,7 +131,7 @@ def _progress(form: forms.Read, name: str, run: Callable[[Any, Form], AsyncGener
     return route
 
 
-def _embedding(form: forms.Read, name: str, run: Callable[[Call, Form], Awaitable[bytes]]) -> Route:
+def _embedding(form: structs.Read, name: str, run: Callable[[Call, Form], Awaitable[bytes]]) -> Route:
     async def route(call: Call, request: Request, out: Out) -> None:
         asked = await read_form(call, request, form, name)
         call.faults += faults_of(asked.get("options"), "")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.rehearsal import forms, gojson
+from ollama_gate.rehearsal import forms, gojson, structs
 from ollama_gate.rehearsal.gojson import JsonError, Pairs
 
 # What encoding/json says, by its scanner.go and decode.go.
@@ -116,7 +116,7 @@ def test_32_bit_floats_come_back_exactly(value: float) -> None:
 
 
 def read(body: str) -> dict[str, object]:
-    return forms.read(body.encode(), forms.CHAT, "ChatRequest")
+    return structs.read(body.encode(), forms.CHAT, "ChatRequest")
 
 
 def test_field_names_match_in_any_case_and_the_last_wins() -> None:

@@ -13,7 +13,7 @@ from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate
 from ollama_gate.counting.structs import decode_messages
 from ollama_gate.counting.tokenizer import build
 from ollama_gate.counting.vocabulary import Vocabulary
-from ollama_gate.rehearsal import MODELS, Mode, Model, forms
+from ollama_gate.rehearsal import MODELS, Mode, Model, forms, structs
 from ollama_gate.rehearsal.prompting import conversation
 from ollama_gate.rehearsal.rendering import STYLES, Conversation
 from ollama_gate.rehearsal.tools import tool as tools_as_kept
@@ -86,7 +86,7 @@ def test_go_templates(model: Model, said: list[Any], told: list[Any], think: Any
         body["tools"] = told
     if "thinking" in model.capabilities:
         body["think"] = think
-    form = forms.read(json.dumps(body).encode(), forms.CHAT, "ChatRequest")
+    form = structs.read(json.dumps(body).encode(), forms.CHAT, "ChatRequest")
     style = STYLES[model.text]
     ours = style.write(
         Conversation(
