@@ -26,14 +26,14 @@ def every_refusal() -> Iterator[Refusal]:
         yield refusals.does_not_fit("m", 16384, 2, why, 10.0)
 
 
-@pytest.mark.parametrize("refusal", every_refusal(), ids=lambda refusal: refusal.code)
+@pytest.mark.parametrize("refusal", list(every_refusal()), ids=lambda refusal: refusal.code)
 def test_a_503_has_no_words_that_agents_mistake(refusal: Refusal) -> None:
     assert refusal.status == 503
     said = f"{refusal.message} {refusal.reason} {refusal.type}".lower()
     assert not [words for words in FORBIDDEN if words in said]
 
 
-@pytest.mark.parametrize("refusal", every_refusal(), ids=lambda refusal: refusal.code)
+@pytest.mark.parametrize("refusal", list(every_refusal()), ids=lambda refusal: refusal.code)
 def test_a_503_says_when_to_come_back_or_that_coming_back_is_no_use(refusal: Refusal) -> None:
     assert ("Retry-After" in refusal.headers) != (refusal.headers.get("x-should-retry") == "false")
     assert int(refusal.headers.get("Retry-After", 1)) >= 1
