@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,9 +126,10 @@ def _print(findings: list[Finding], file: Path | None, url: str, seen: Seen | No
         console.print(Text("nothing to put right", style="green"))
         return
     table = Table.grid(padding=(0, 2, 0, 0))
-    for finding in findings:
-        told = Text.assemble((finding.about, "bold"), f"  {finding.what}")
-        table.add_row(Text(finding.level, style=_STYLES[finding.level]), told)
-        table.add_row("", Text(f"→ {finding.fix}", style="dim"))
+    for (level, fix), alike in groupby(findings, key=lambda finding: (finding.level, finding.fix)):
+        for finding in alike:
+            told = Text.assemble((finding.about, "bold"), f"  {finding.what}")
+            table.add_row(Text(level, style=_STYLES[level]), told)
+        table.add_row("", Text(f"→ {fix}", style="dim"))
     console.print()
     console.print(table)

@@ -67,7 +67,10 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def examine(config: Config, seen: Seen | None) -> list[Finding]:
-    """Everything worth saying, the worst first. Without `seen`, the configuration alone is examined."""
+    """Everything worth saying, the worst first and what is put right alike together.
+
+    Without `seen`, the configuration alone is examined.
+    """
     findings = list(_configuration(config))
     if seen is None:
         findings += _declared_in_file(config)
@@ -78,7 +81,7 @@ def examine(config: Config, seen: Seen | None) -> list[Finding]:
         findings += _shared(policies, seen)
         findings += _windows(policies, seen)
     order = list(Level)
-    return sorted(findings, key=lambda finding: (order.index(finding.level), finding.about))
+    return sorted(findings, key=lambda finding: (order.index(finding.level), finding.fix, finding.about))
 
 
 def _configuration(config: Config) -> Iterator[Finding]:
@@ -119,7 +122,7 @@ def _declared_in_file(config: Config) -> Iterator[Finding]:
 
 
 def _undeclared(name: str, missing: str, now: str) -> Finding:
-    fix = f'declare {missing} under [models."{name}"] or [defaults]'
+    fix = f'declare {missing} under [models."<name>"] or [defaults]'
     return Finding(Level.WARNING, name, f"{missing} not declared{now}", fix)
 
 
@@ -144,7 +147,8 @@ def _models(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]
         if window is None:
             continue
         if missing := _missing(policy, embeds=card.embeds):
-            yield _undeclared(card.name, missing, f": guarded with window {window.num_ctx} and budget {window.budget}")
+            budget = "" if card.embeds else f", budget {window.budget}"
+            yield _undeclared(card.name, missing, f": window {window.num_ctx}{budget}")
         if card.trained is not None and policy.own_num_ctx is not None and policy.own_num_ctx > card.trained:
             what = f"num_ctx {policy.own_num_ctx} is more than the {card.trained} that the model was trained for"
             yield Finding(Level.WARNING, card.name, what, f"num_ctx = {card.trained} is what it gets anyway")
