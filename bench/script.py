@@ -1,4 +1,4 @@
-"""What the load asks of the scripted upstream, written into the prompt where any proxy leaves it alone."""
+"""What the load asks of the scripted upstream, written as a stop sequence: every lane of every proxy keeps those."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Script:
 
     @property
     def mark(self) -> str:
-        """The script as it stands in a prompt."""
+        """The script as it stands among the stop sequences."""
         return f"[[bench tokens={self.tokens} gap_us={self.gap} first_us={self.first}]]"
 
 
@@ -27,3 +27,8 @@ def script_of(body: bytes) -> Script:
     """The script in a request's body; one token at once where there is none."""
     found = _MARK.search(body)
     return Script(*map(int, found.groups())) if found else Script()
+
+
+def without_script(body: bytes) -> bytes:
+    """A request's body with any script cut out, so that equal prompts look equal."""
+    return _MARK.sub(b"", body) if b"[[bench " in body else body

@@ -63,13 +63,12 @@ _QUESTION: Final = (
 
 def chat(*, stream: bool, script: Script | None = None, model: str = MODEL, path: str = "/api/chat") -> bytes:
     """A chat request of about 1 KB, whose byte bound is far inside the default budget."""
-    mark = f" {script.mark}" if script is not None else ""
-    messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _QUESTION + mark}]
+    messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _QUESTION}]
     body: dict[str, object] = {"model": model, "messages": messages, "stream": stream}
-    if path == "/api/chat":
-        body["options"] = {"temperature": 0.2}
-    else:
-        body |= {"temperature": 0.2, "max_tokens": 1000}
+    wishes: dict[str, object] = {"temperature": 0.2}
+    if script is not None:
+        wishes["stop_sequences" if path == "/v1/messages" else "stop"] = [script.mark]
+    body |= {"options": wishes} if path == "/api/chat" else {**wishes, "max_tokens": 1000}
     return post(path, json.dumps(body, separators=(",", ":")).encode())
 
 

@@ -3,33 +3,29 @@
     python -m bench.upstream --port 12345 [--vocabulary FILE.gguf]
 
 It tells of one model with the rehearsal's small vocabulary, and of a second one with a real vocabulary where a GGUF
-file is named. Prompt counts are true, so a proxy that checks them finds nothing to complain about: each distinct body
-is rendered and tokenized once, the first time it is seen. Each streamed token's text is the clock at which it was
+file is named. Prompt counts are true, so a proxy that checks them finds nothing to complain about: a rehearsal beside
+it counts each distinct body once, the first time it is seen. Each streamed token's text is the clock at which it was
 written (nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share).
 """
 
 import asyncio
-import sys
 from dataclasses import replace
 from time import monotonic_ns
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import click
 import orjson
 import uvloop
 
-from bench.script import Script, script_of
-from ollama_gate.rehearsal import library
-from ollama_gate.rehearsal.models import Model, full_name
-from ollama_gate.rehearsal.prompting import conversation
-from ollama_gate.rehearsal.rendering import STYLES, Conversation
-from ollama_gate.rehearsal.service import Service, Settings
-from ollama_gate.rehearsal.tools import tool
+from bench import load
+from bench.http11 import get, post
+from bench.script import Script, script_of, without_script
+from ollama_gate.rehearsal import Model, Rehearsal, Settings
+from ollama_gate.tasks import spawn
 
 MODEL: Final = "bench:latest"
 REAL: Final = "bench-real:latest"
 """The model with a real vocabulary."""
-VERSION: Final = "0.33.0"
 _STAMP: Final = b"2026-11-30T08:15:48.246013314Z"
 _STREAM: Final = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nDate: Mon, 30 Nov 2026 08:15:48 GMT\r\n"
@@ -47,77 +43,52 @@ _ENDING: Final = (
 
 
 class Library:
-    """What the upstream says about its models, made once; and the counts of the prompts that it has seen."""
+    """What the upstream says about its models, and the prompts that it has counted; all of it from a rehearsal."""
 
-    def __init__(self, vocabulary: str | None) -> None:
-        """Describe the models."""
-        models = [Model(MODEL, capabilities=("completion", "tools"), context_length=131_072)]
-        if vocabulary is not None:
-            models.append(replace(models[0], name=REAL, gguf=vocabulary))
-        self._service = Service(Settings(models=tuple(models), version=VERSION))
-        self._shows: dict[tuple[str, bool], bytes] = {
-            (model.name, verbose): orjson.dumps(library.show(self._service, {"model": model.name, "verbose": verbose}))
-            for model in models
-            for verbose in (False, True)
-        }
-        self.fixed: dict[bytes, bytes] = {
-            b"GET /": b"Ollama is running",
-            b"GET /api/version": orjson.dumps({"version": VERSION}),
-            b"GET /api/tags": orjson.dumps(library.tags(self._service)),
-            b"GET /api/ps": orjson.dumps({"models": [_loaded(model) for model in models]}),
-        }
+    def __init__(self, rehearsal_port: int) -> None:
+        """Know whom to ask."""
+        self._port = rehearsal_port
         self._counts: dict[bytes, bytes] = {}
+        self.fixed: dict[bytes, bytes] = {b"GET /": b"Ollama is running"}
+        """Documents by request line."""
+        self.shows: dict[tuple[str, bool], bytes] = {}
+        """Answers of /api/show by model and verbosity."""
+
+    async def read(self) -> None:
+        """Read every document once, so that each can be sent at once."""
+        for path in ("/api/version", "/api/tags"):
+            _, self.fixed[b"GET " + path.encode()] = await load.ask(self._port, get(path))
+        rows = orjson.loads(self.fixed[b"GET /api/tags"])["models"]
+        more = {"expires_at": "2026-11-30T08:53:25.234463747Z", "size_vram": 0, "context_length": 8192}
+        self.fixed[b"GET /api/ps"] = orjson.dumps({"models": [row | more for row in rows]})
+        for row in rows:
+            for verbose in (False, True):
+                asked = orjson.dumps({"model": row["name"], "verbose": verbose})
+                _, self.shows[row["name"], verbose] = await load.ask(self._port, post("/api/show", asked))
 
     def show(self, body: bytes) -> bytes | None:
         """The answer of /api/show."""
         asked = orjson.loads(body)
-        name = full_name(str(asked.get("model") or asked.get("name")))
-        return self._shows.get((name, bool(asked.get("verbose"))))
+        return self.shows.get((str(asked.get("model") or asked.get("name")), bool(asked.get("verbose"))))
 
-    def count(self, body: bytes) -> bytes:
-        """`"prompt_eval_count":N,` for a body; empty for the real vocabulary, which is not built here."""
-        found = self._counts.get(body)
-        if found is None:
-            asked = orjson.loads(body)
-            model = self._service.find_or_404(asked["model"])
-            if model.gguf:
-                found = b""
-            else:
-                found = b'"prompt_eval_count":%d,' % len(model.vocabulary.encode(self.rendered(asked)))
-            self._counts[body] = found
-        return found
+    def count_of(self, body: bytes) -> bytes | None:
+        """`"prompt_eval_count":N,` for a body that was counted before."""
+        return self._counts.get(without_script(body))
 
-    def rendered(self, asked: dict[str, Any]) -> str:
-        """The prompt of a chat request."""
-        model = self._service.find_or_404(asked["model"])
-        told = [tool(one) for one in asked.get("tools") or ()]
-        return STYLES[model.text].write(Conversation(conversation(model, asked["messages"]), told))
-
-    def render_only(self, body: bytes) -> bytes:
-        """The answer to `_debug_render_only`."""
+    async def count(self, body: bytes) -> None:
+        """Count the prompt of a body; with the real vocabulary, which takes a rehearsal long to build, none is told."""
         asked = orjson.loads(body)
-        return orjson.dumps(
-            {
-                "model": asked["model"],
-                "created_at": _STAMP.decode(),
-                "message": {"role": "", "content": ""},
-                "done": False,
-                "_debug_info": {"rendered_template": self.rendered(asked)},
-            }
-        )
+        found = b""
+        if asked["model"] == MODEL:
+            asked |= {"stream": False, "options": {"num_predict": 1}}
+            status, told = await load.ask(self._port, post("/api/chat", orjson.dumps(asked)))
+            if status == 200:
+                found = b'"prompt_eval_count":%d,' % orjson.loads(told)["prompt_eval_count"]
+        self._counts[without_script(body)] = found
 
-
-def _loaded(model: Model) -> dict[str, Any]:
-    return {
-        "name": model.name,
-        "model": model.name,
-        "size": model.size,
-        "digest": model.digest,
-        "details": model.details,
-        "expires_at": "2026-11-30T08:53:25.234463747Z",
-        "size_vram": 0,
-        "context_length": 8192,
-    }
+    async def rehearsed(self, body: bytes) -> tuple[int, bytes]:
+        """The rehearsal's own answer to a chat request."""
+        return await load.ask(self._port, post("/api/chat", body))
 
 
 class Connection(asyncio.Protocol):
@@ -179,12 +150,11 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, line: bytes, body: bytes) -> None:
         if line == b"POST /api/chat":
-            if b'"_debug_render_only":true' in body:
-                self._json(200, self._library.render_only(body))
-            elif b'"stream":false' in body:
-                self._whole(body)
+            count = self._library.count_of(body)
+            if count is None:
+                spawn(self._chat_of_new(body), name="a prompt seen for the first time")
             else:
-                self._stream(body)
+                self._chat(body, count)
         elif line == b"POST /api/show":
             answer = self._library.show(body)
             self._json(404, b'{"error":"model not found"}') if answer is None else self._json(200, answer)
@@ -193,19 +163,28 @@ class Connection(asyncio.Protocol):
         else:
             self._json(404, b'{"error":"not part of this measurement"}')
 
+    async def _chat_of_new(self, body: bytes) -> None:
+        if b'"_debug_render_only":true' in body:
+            self._json(*await self._library.rehearsed(body))
+            return
+        await self._library.count(body)
+        self._chat(body, self._library.count_of(body) or b"")
+
+    def _chat(self, body: bytes, count: bytes) -> None:
+        if b'"stream":false' in body:
+            said = _MESSAGE % (MODEL.encode(), _STAMP, b"Yes.")
+            self._json(200, said + _ENDING % (count, 2))
+        else:
+            self._stream(script_of(body), count)
+
     def _json(self, status: int, body: bytes) -> None:
         if self._transport is not None:
             reason = b"OK" if status == 200 else b"Not Found"
             self._transport.write(_JSON % (status, reason, len(body), body))
 
-    def _whole(self, body: bytes) -> None:
-        said = _MESSAGE % (MODEL.encode(), _STAMP, b"Yes.")
-        self._json(200, said + _ENDING % (self._library.count(body), 2))
-
-    def _stream(self, body: bytes) -> None:
-        script = self._script = script_of(body)
-        self._left = script.tokens
-        ending = _MESSAGE % (MODEL.encode(), _STAMP, b"") + _ENDING % (self._library.count(body), script.tokens) + b"\n"
+    def _stream(self, script: Script, count: bytes) -> None:
+        self._script, self._left = script, script.tokens
+        ending = _MESSAGE % (MODEL.encode(), _STAMP, b"") + _ENDING % (count, script.tokens) + b"\n"
         last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(ending), ending)
         if self._transport is None:
             return
@@ -240,11 +219,15 @@ def _length(head: bytes) -> int:
 
 
 async def _serve(port: int, vocabulary: str | None) -> None:
-    told = Library(vocabulary)
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(told), "127.0.0.1", port, backlog=1024)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    await server.serve_forever()
+    models = [Model(MODEL, capabilities=("completion", "tools"), context_length=131_072)]
+    if vocabulary is not None:
+        models.append(replace(models[0], name=REAL, gguf=vocabulary))
+    async with Rehearsal(Settings(models=tuple(models))) as rehearsal:
+        told = Library(rehearsal.port)
+        await told.read()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Connection(told), "127.0.0.1", port, backlog=1024)
+        await server.serve_forever()
 
 
 @click.command()
