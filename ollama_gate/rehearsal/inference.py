@@ -47,6 +47,8 @@ async def chat(call: Call, form: Form) -> AsyncGenerator[Answer]:
         call.service.scheduler.unload(model)
         yield Whole(_head(name), message=empty, done=True, done_reason="unload")
         return
+    if form.get("relax_thinking") and "thinking" not in model.capabilities:
+        form = {**form, "think": None}
     _capable(model, name, "chat", tools=bool(form.get("tools")), think=form.get("think"))
     options = call.service.options(model, form.get("options") or {})
     started = time.monotonic_ns()

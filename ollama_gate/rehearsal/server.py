@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
-from ollama_gate.rehearsal import hosts, routes
+from ollama_gate.rehearsal import anthropic, hosts, openai, routes
 from ollama_gate.rehearsal.connection import Connection, Headers, Reply, Request
 from ollama_gate.rehearsal.control import PREFIX, control
 from ollama_gate.rehearsal.errors import StatusError
@@ -15,6 +15,8 @@ from ollama_gate.rehearsal.journal import Journal
 from ollama_gate.rehearsal.models import full_name
 from ollama_gate.rehearsal.routes import Out, Route
 from ollama_gate.rehearsal.service import Call, Service, Settings, faults_of
+
+_MODEL = "/v1/models/"
 
 
 class Rehearsal:
@@ -120,7 +122,7 @@ class Rehearsal:
             return
         if origin and request.method != "OPTIONS":
             out.extra = [("Access-Control-Allow-Origin", origin), ("Vary", "Origin")]
-        methods = routes.find(request.path)
+        methods = _methods(request.path)
         allow = [("Allow", ", ".join(methods))] if methods and request.method not in methods else []
         if origin and request.method == "OPTIONS":
             vary = [
@@ -145,7 +147,7 @@ class Rehearsal:
     ) -> None:
         if methods is None:
             bare = request.path.rstrip("/") or "/"
-            if bare != request.path and (there := routes.find(bare)) and request.method in there:
+            if bare != request.path and (there := _methods(bare)) and request.method in there:
                 await _redirect(request, out, bare)
                 return
             await out.send(404, routes.PLAIN_TEXT, b"404 page not found")
@@ -153,6 +155,13 @@ class Rehearsal:
             await out.send(405, [*allow, *routes.PLAIN_TEXT], b"405 method not allowed")
         else:
             await methods[request.method](call, request, out)
+
+
+def _methods(path: str) -> Mapping[str, Route] | None:
+    """The handlers of a path by method."""
+    if path.startswith(_MODEL) and "/" not in path.removeprefix(_MODEL) and path != _MODEL:
+        return openai.ONE_MODEL
+    return routes.find(path) or openai.ROUTES.get(path) or anthropic.ROUTES.get(path)
 
 
 async def _redirect(request: Request, out: Out, path: str) -> None:
