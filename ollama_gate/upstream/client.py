@@ -1,6 +1,7 @@
 """The one client towards Ollama: connections, timeouts, and foreign errors turned into the gate's own."""
 
 import asyncio
+import io
 from collections.abc import AsyncIterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from ollama_gate.errors import UpstreamBroken, UpstreamTimeout, UpstreamUnreacha
 
 _READ_BUFFER: Final = 256 * 1024
 _LONGEST_HEADER: Final = 64 * 1024
+_IN_PIECES: Final = 1 << 20
+"""From how many bytes on a body is sent in pieces: aiohttp writes a `bytes` in one go, whoever waits meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,10 @@ class Upstream:
         if session is None:
             raise UpstreamUnreachable("the gate is not started")
         url = self._origin.join(URL(self._prefix + target, encoded=True))
+        data = io.BytesIO(body) if isinstance(body, bytes) and len(body) >= _IN_PIECES else body
         with foreign_errors():
             return await session._request(  # noqa: SLF001 - what session.request() awaits, without its wrapper object
-                method, url, headers=headers, data=body, allow_redirects=False
+                method, url, headers=headers, data=data, allow_redirects=False
             )
 
     async def get_json(self, path: str, *, within: float = 10.0) -> Any:
