@@ -20,9 +20,8 @@ import orjson
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.counting import bound
 from ollama_gate.counting.bound import TemplateCost
-from ollama_gate.counting.measuring import Meter, images_in
+from ollama_gate.counting.measuring import Meter, ModelTokenizer, images_in
 from ollama_gate.counting.memo import MemoCounter
-from ollama_gate.counting.remote import RemoteTokenizer
 from ollama_gate.counting.rendering.local import LocalRenderer
 from ollama_gate.counting.selfcheck import differing_probe
 from ollama_gate.counting.trust import Drift, Trust, compare, learn
@@ -47,7 +46,7 @@ Ask = Callable[[InferenceRequest, ModelCard, Window], Awaitable[str]]
 class Tokenizers(Protocol):
     """Where tokenizers come from."""
 
-    async def get(self, card: ModelCard) -> RemoteTokenizer:
+    async def get(self, card: ModelCard) -> ModelTokenizer:
         """The tokenizer of a model; built or loaded when needed, which takes up to some seconds.
 
         Raises:
@@ -156,7 +155,7 @@ class Counter:
         if size is None:
             return None
         if known.meter is not None:
-            most = known.meter.tokenizer.byte_bound(size.bytes)
+            most = known.meter.tokenizer.facts.byte_bound(size.bytes)
         else:
             most = bound.tokens_of_bytes(size.bytes, str(card.model_info.get("tokenizer.ggml.model")))
         return None if most is None else most + size.images * self._image_cost(known, image_tokens)
@@ -234,7 +233,7 @@ class Counter:
             why = known.why or known.trust.why
             return PromptCount(sum(items), sum(items), Rung.BOUND, Parts(messages=sum(items)), items, why)
         bare = await self._in_thread(meter.inputs, texts)
-        total = sum(bare) + meter.tokenizer.adds * len(bare)
+        total = sum(bare) + meter.tokenizer.facts.adds * len(bare)
         items = tuple(tokens + EMBED_SPECIALS for tokens in bare)
         return PromptCount(total, total, Rung.EXACT, Parts(messages=total), items, basis=Basis.HERE)
 
@@ -419,9 +418,9 @@ class Counter:
         finally:
             known.preparing = None
 
-    def _meter(self, card: ModelCard, tokenizer: RemoteTokenizer) -> tuple[Meter, TemplateCost]:
+    def _meter(self, card: ModelCard, tokenizer: ModelTokenizer) -> tuple[Meter, TemplateCost]:
         renderer = LocalRenderer.of(card, tokenizer.facts, version=self._version())
-        memo = MemoCounter(tokenizer, tokenizer.split_set(card.template))
+        memo = MemoCounter(tokenizer, tokenizer.facts.split_set(card.template))
         now = self._now()
         cost = bound.measure(lambda body: renderer.probe(body, now)) if not renderer.why else TemplateCost()
         return Meter(card, renderer, tokenizer, memo), cost

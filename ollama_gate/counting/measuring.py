@@ -3,18 +3,39 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from ollama_gate.catalog.card import ModelCard
+from ollama_gate.counting.facts import TokenizerFacts
 from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.normalise import native_tools
-from ollama_gate.counting.remote import RemoteTokenizer
 from ollama_gate.counting.rendering.local import LocalRenderer, conversation_of, without_bos
 from ollama_gate.counting.structs import decode_tools
 from ollama_gate.errors import RenderError
 from ollama_gate.requests import InferenceRequest, Kind, Parts
+
+
+class ModelTokenizer(Protocol):
+    """A tokenizer, in this process or in one of its own."""
+
+    @property
+    def facts(self) -> TokenizerFacts:
+        """What is known of it without running it."""
+        ...
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, specials in it parsed, without BOS and EOS."""
+        ...
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of one text."""
+        ...
+
+    def pieces(self, text: str) -> list[str]:
+        """The text of each token."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +44,13 @@ class Meter:
 
     card: ModelCard
     renderer: LocalRenderer
-    tokenizer: RemoteTokenizer
+    tokenizer: ModelTokenizer
     memo: MemoCounter
 
     def text_tokens(self, text: str, kind: Kind) -> int:
         """Tokens of a rendered prompt as Ollama will report them, BOS and EOS included, media not."""
-        bare = without_bos(text, self.card, kind, adds_bos=self.tokenizer.adds_bos)
-        return self.memo.count(bare) + self.tokenizer.adds
+        bare = without_bos(text, self.card, kind, adds_bos=self.tokenizer.facts.adds_bos)
+        return self.memo.count(bare) + self.tokenizer.facts.adds
 
     def here(self, request: InferenceRequest, now: datetime) -> tuple[int, int]:
         """Tokens of the prompt's text, rendered here, and the number of images in it.
