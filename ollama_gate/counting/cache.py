@@ -1,85 +1,70 @@
-"""Built tokenizers on disk, so that a model met before is ready in a second.
+"""What tokenizers are made of, on disk, so that a model met before is ready in a second.
 
-One directory per model holds what the engine saves and `facts.json`. A directory appears whole or not at all; one that
-was written by another version of the builder or of the library, or was damaged, is as good as none.
+One file a model appears whole or not at all. A file that another version of the builder wrote, or that was damaged,
+is as good as none.
 """
 
 import os
-import shutil
 import tempfile
-from collections.abc import Mapping
 from hashlib import blake2b
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import orjson
 
-from ollama_gate.counting.bpe import BpeEngine
 from ollama_gate.counting.facts import TokenizerFacts
-from ollama_gate.counting.tokenizer import Engine, Tokenizer
-from ollama_gate.counting.wordpiece import WordPieceEngine
+from ollama_gate.counting.merges import BpeRecipe
+from ollama_gate.counting.tokenizer import Recipe
+from ollama_gate.counting.wordpiece import WordPieceRecipe
 
-BUILDER = 1
-"""To be raised with every change that gives other ids."""
+MAKER = 1
+"""To be raised with every change of what is kept, or of what it leads to."""
 
-FACTS, ENGINE = "facts.json", "engine.json"
-
-
-def directory(cache: Path, digest: str) -> Path:
-    """Where the tokenizer of a model is kept, whatever characters its digest is made of."""
-    return cache / blake2b(digest.encode(), digest_size=20).hexdigest()
+SUM_SIZE = 16
 
 
-def save(tokenizer: Tokenizer, path: Path) -> None:
-    """Write a tokenizer.
+def place(cache: Path, digest: str) -> Path:
+    """The file of a model, whatever characters its digest is made of."""
+    return cache / f"{blake2b(digest.encode(), digest_size=20).hexdigest()}.tokenizer"
+
+
+def save(path: Path, facts: TokenizerFacts, recipe: Recipe) -> None:
+    """Keep what a tokenizer is made of (`tokenizer.plan`).
 
     Args:
-        tokenizer: What `tokenizer.build` made.
-        path: The directory to make; an older one is replaced.
+        path: The file to write; an older one is replaced.
+        facts: What is known about the tokenizer.
+        recipe: What its engine is set up from.
 
     Raises:
         OSError: It cannot be written; nothing is left behind.
     """
+    content = orjson.dumps({"made_by": MAKER, "facts": facts.to_json(), "recipe": recipe.to_json()})
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=path.parent))
+    handle, partial = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
     try:
-        saved = tokenizer.engine.save(partial / ENGINE)
-        facts = {
-            "made_by": _maker(),
-            "engine": saved,
-            "sum": _sum(partial / ENGINE),
-            "facts": tokenizer.facts.to_json(),
-        }
-        (partial / FACTS).write_bytes(orjson.dumps(facts))
-        shutil.rmtree(path, ignore_errors=True)
-        os.rename(partial, path)  # noqa: PTH104 - Path.rename says the same, less plainly for directories
+        with os.fdopen(handle, "wb") as file:
+            file.write(_sum(content) + content)
+        Path(partial).replace(path)
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
+        Path(partial).unlink(missing_ok=True)
         raise
 
 
-def load(path: Path) -> Tokenizer | None:
-    """Read a tokenizer; None where there is none that can be used."""
+def load(path: Path) -> tuple[TokenizerFacts, Recipe] | None:
+    """What `save` kept; None where there is nothing that can be used."""
     try:
-        saved = orjson.loads((path / FACTS).read_bytes())
-        if saved["made_by"] != _maker() or saved["sum"] != _sum(path / ENGINE):
-            return None
-        facts = TokenizerFacts.from_json(saved["facts"])
-        return Tokenizer(facts, _engine(path / ENGINE, facts, saved["engine"]))
-    except (OSError, KeyError, TypeError, ValueError):
+        content = memoryview(path.read_bytes())
+    except OSError:
         return None
+    if bytes(content[:SUM_SIZE]) != _sum(content[SUM_SIZE:]):
+        return None
+    saved = orjson.loads(content[SUM_SIZE:])
+    if saved["made_by"] != MAKER:
+        return None
+    facts = TokenizerFacts.from_json(saved["facts"])
+    kind = WordPieceRecipe if facts.model == "bert" else BpeRecipe
+    return facts, kind.from_json(saved["recipe"])
 
 
-def _engine(path: Path, facts: TokenizerFacts, saved: Mapping[str, Any]) -> Engine:
-    if facts.model == "bert":
-        return WordPieceEngine.load(path, saved)
-    return BpeEngine.load(path, saved)
-
-
-def _maker() -> str:
-    return f"{BUILDER}, tokenizers {version('tokenizers')}"
-
-
-def _sum(path: Path) -> str:
-    return blake2b(path.read_bytes(), digest_size=16).hexdigest()
+def _sum(content: bytes | memoryview) -> bytes:
+    return blake2b(content, digest_size=SUM_SIZE).digest()

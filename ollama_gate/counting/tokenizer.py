@@ -8,15 +8,18 @@ Specials inside a text are parsed, as Ollama has them parsed; BOS and EOS are `a
 """
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from ollama_gate.counting import bpe, wordpiece
-from ollama_gate.counting.facts import TokenizerFacts, facts_of
+from ollama_gate.counting import bpe, merges, wordpiece
+from ollama_gate.counting.facts import HasFacts, TokenizerFacts, facts_of
 from ollama_gate.counting.letters import BYTE_TEXTS, LETTER_BYTES, SPACE
-from ollama_gate.counting.specials import Partition, Special
+from ollama_gate.counting.merges import BpeRecipe
+from ollama_gate.counting.specials import Partition
 from ollama_gate.counting.vocabulary import Vocabulary
+from ollama_gate.counting.wordpiece import WordPieceEngine, WordPieceRecipe
 from ollama_gate.errors import UnknownVocabulary
+
+Recipe = BpeRecipe | WordPieceRecipe
 
 
 class Engine(Protocol):
@@ -37,34 +40,15 @@ class Engine(Protocol):
         """The text of a token as the vocabulary spells it."""
         ...
 
-    def save(self, path: Path, /) -> dict[str, Any]:
-        """Write one file; gives what is needed besides to load it, as JSON can hold it."""
-        ...
 
-
-class Tokenizer:
+class Tokenizer(HasFacts):
     """Counts texts as the engine does. Safe to use from several threads; the GIL is free while a BPE one works."""
 
     def __init__(self, facts: TokenizerFacts, engine: Engine) -> None:
         """Join the facts to the engine."""
-        self.facts = facts
+        super().__init__(facts)
         self.engine = engine
         self._partition = Partition(facts.specials)
-
-    @property
-    def adds(self) -> int:
-        """Tokens that are added around a prompt: BOS and EOS."""
-        return self.facts.adds
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether BOS is one of them."""
-        return self.facts.adds_bos
-
-    @property
-    def bos_text(self) -> str:
-        """The text of the BOS token, empty when there is none."""
-        return self.facts.bos_text
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, specials in it parsed, without BOS and EOS."""
@@ -101,18 +85,6 @@ class Tokenizer:
             for number in self.ids(text)
         ]
 
-    def byte_bound(self, byte_length: int) -> int | None:
-        """See `TokenizerFacts.byte_bound`."""
-        return self.facts.byte_bound(byte_length)
-
-    def lower_bound(self, byte_length: int) -> int:
-        """See `TokenizerFacts.lower_bound`."""
-        return self.facts.lower_bound(byte_length)
-
-    def split_set(self, template_text: str) -> tuple[Special, ...]:
-        """See `TokenizerFacts.split_set`."""
-        return self.facts.split_set(template_text)
-
     def _scans(self, text: str) -> bool:
         return self.engine.cuts_specials and self._partition.plain(text)
 
@@ -132,6 +104,33 @@ class Tokenizer:
         return token.replace(SPACE, " ")
 
 
+def plan(vocabulary: Vocabulary) -> tuple[TokenizerFacts, Recipe]:
+    """What a tokenizer is made of; it can be kept on disk (`cache.py`).
+
+    Raises:
+        UnknownVocabulary: This vocabulary is not one whose counts are known to be exact here.
+    """
+    match vocabulary.model:
+        case "gpt2" | "gemma4" | "llama":
+            recipe: Recipe = merges.recipe(vocabulary)
+        case "bert":
+            recipe = wordpiece.recipe(vocabulary)
+        case _:
+            raise UnknownVocabulary(f"tokenizer model {vocabulary.model!r} is not one that can be counted exactly")
+    return facts_of(vocabulary), recipe
+
+
+def assemble(facts: TokenizerFacts, recipe: Recipe) -> Tokenizer:
+    """Make the tokenizer of a plan.
+
+    Raises:
+        UnknownVocabulary: This vocabulary turned out not to be one whose counts are known to be exact here.
+    """
+    if isinstance(recipe, WordPieceRecipe):
+        return Tokenizer(facts, WordPieceEngine(recipe))
+    return Tokenizer(facts, bpe.assemble(recipe, facts.specials))
+
+
 def build(vocabulary: Vocabulary) -> Tokenizer:
     """Build the tokenizer of a vocabulary.
 
@@ -141,14 +140,7 @@ def build(vocabulary: Vocabulary) -> Tokenizer:
     Raises:
         UnknownVocabulary: This vocabulary is not one whose counts are known to be exact here.
     """
-    match vocabulary.model:
-        case "gpt2" | "gemma4" | "llama":
-            engine: Engine = bpe.build(vocabulary)
-        case "bert":
-            engine = wordpiece.build(vocabulary)
-        case _:
-            raise UnknownVocabulary(f"tokenizer model {vocabulary.model!r} is not one that can be counted exactly")
-    return Tokenizer(facts_of(vocabulary), engine)
+    return assemble(*plan(vocabulary))
 
 
 def whole(text: str) -> str:

@@ -175,7 +175,7 @@ def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     value = metadata.get(PREFIX + key)
     if value is None:
         raise UnknownVocabulary(f"{PREFIX}{key} is missing; /api/show gives it only with verbose")
-    if not isinstance(value, list) or not all(type(item) is str for item in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {str}:
         raise UnknownVocabulary(f"{PREFIX}{key} is not a list of strings")
     return value
 
@@ -185,7 +185,7 @@ def _numbers(metadata: Mapping[str, Any], key: str, least: int) -> list[float]:
     value = metadata.get(PREFIX + key)
     if value is None:
         return []
-    if not isinstance(value, list) or not all(type(item) in {int, float} for item in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
         raise UnknownVocabulary(f"{PREFIX}{key} is not a list of numbers")
     if len(value) < least:
         raise UnknownVocabulary(f"{PREFIX}{key} has {len(value)} entries for {least} tokens")

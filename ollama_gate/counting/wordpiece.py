@@ -10,11 +10,9 @@ are words by themselves.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
-
-import orjson
 
 from ollama_gate.counting.characters import CharacterMap
 from ollama_gate.counting.letters import SPACE
@@ -28,27 +26,41 @@ REMEMBERED = 1 << 16
 LONGEST_REMEMBERED = 64
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WordPieceRecipe:
+    """All that is needed to set up an engine."""
+
+    pieces: list[str]
+    """All tokens by id; a word's first piece begins with `▁`."""
+    unknown: int
+    """The id for words that cannot be made."""
+    lowercase: bool
+    """Whether letters are folded."""
+    strip_accents: bool
+    """Whether characters are decomposed and marks dropped."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Values that JSON can hold."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> "WordPieceRecipe":
+        """Read what `to_json` gave."""
+        return cls(**saved)
+
+
 class WordPieceEngine:
     """Counts and lists the ids of texts that hold no special tokens."""
 
     cuts_specials = False
 
-    def __init__(self, tokens: Sequence[str], unknown: int, *, lowercase: bool, strip_accents: bool) -> None:
-        """Prepare for one vocabulary.
-
-        Args:
-            tokens: All texts by id; a word's first piece begins with `▁`.
-            unknown: The id for words that cannot be made.
-            lowercase: Whether letters are folded.
-            strip_accents: Whether characters are decomposed and marks dropped.
-        """
-        self.tokens = tokens
-        self.unknown = unknown
-        self.lowercase = lowercase
-        self.strip_accents = strip_accents
+    def __init__(self, recipe: WordPieceRecipe) -> None:
+        """Prepare for one vocabulary."""
+        tokens = self._tokens = recipe.pieces
+        self._unknown = recipe.unknown
         self._ids = {text: number for number, text in enumerate(tokens)}
         self._longest = max(map(len, tokens))
-        self._characters = CharacterMap(lowercase=lowercase, strip_accents=strip_accents)
+        self._characters = CharacterMap(lowercase=recipe.lowercase, strip_accents=recipe.strip_accents)
         self._remembered = lru_cache(maxsize=REMEMBERED)(self._word)
 
     def counts(self, texts: Sequence[str]) -> list[int]:
@@ -67,17 +79,7 @@ class WordPieceEngine:
 
     def token(self, number: int) -> str:
         """The text of a token as the vocabulary spells it."""
-        return self.tokens[number]
-
-    def save(self, path: Path) -> dict[str, Any]:
-        """Write the tokens; gives the rest."""
-        path.write_bytes(orjson.dumps(list(self.tokens)))
-        return {"unknown": self.unknown, "lowercase": self.lowercase, "strip_accents": self.strip_accents}
-
-    @classmethod
-    def load(cls, path: Path, saved: Mapping[str, Any]) -> "WordPieceEngine":
-        """Read what `save` wrote and gave."""
-        return cls(orjson.loads(path.read_bytes()), **saved)
+        return self._tokens[number]
 
     def _words(self, text: str) -> Iterator[list[str]]:
         """The words of a text, in order, some at a time."""
@@ -105,21 +107,21 @@ class WordPieceEngine:
                     start = end
                     break
             else:
-                return (self.unknown,)
+                return (self._unknown,)
         return tuple(found)
 
 
-def build(vocabulary: Vocabulary) -> WordPieceEngine:
-    """Set up the engine for a vocabulary of model `bert`.
+def recipe(vocabulary: Vocabulary) -> WordPieceRecipe:
+    """What a vocabulary of model `bert` says.
 
     Raises:
         UnknownVocabulary: It names no unknown token.
     """
     if vocabulary.unknown_id is None:
         raise UnknownVocabulary("a WordPiece vocabulary without an unknown token")
-    return WordPieceEngine(
-        vocabulary.tokens,
-        vocabulary.unknown_id,
+    return WordPieceRecipe(
+        pieces=list(vocabulary.tokens),
+        unknown=vocabulary.unknown_id,
         lowercase=vocabulary.lowercase,
         strip_accents=vocabulary.strip_accents,
     )

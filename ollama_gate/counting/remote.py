@@ -1,0 +1,161 @@
+"""A tokenizer that works in a process of its own (`worker.py`), seen from the gate."""
+
+import os
+import queue
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+import ollama_gate
+from ollama_gate.counting.channel import Operation, Status, pack_texts, receive, send, unpack_numbers
+from ollama_gate.counting.facts import HasFacts, TokenizerFacts
+from ollama_gate.errors import CountingError
+
+CHANNELS = 2
+"""Texts that one process counts at the same time."""
+PATIENCE = 30.0
+"""Seconds after which a count has failed; a megabyte takes one."""
+BUILD_PATIENCE = 300.0
+"""Seconds after which building has failed; it takes two or three on an idle machine."""
+
+
+class WorkerGone(CountingError):
+    """The process ended, or was ended because it took too long; the store starts another."""
+
+
+class Worker:
+    """A process and the sockets to it. All methods block; call them in a thread."""
+
+    def __init__(self) -> None:
+        """Start the process; it waits for its job."""
+        pairs = [socket.socketpair() for _ in range(CHANNELS)]
+        try:
+            theirs = [there.fileno() for _, there in pairs]
+            # -P: nothing is imported from the working directory. Our own package may be no installed one.
+            path = os.pathsep.join(
+                filter(None, [str(Path(ollama_gate.__file__).parents[1]), os.environ.get("PYTHONPATH")])
+            )
+            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-P", "-m", "ollama_gate.counting.worker", *map(str, theirs)],
+                pass_fds=theirs,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        except BaseException:
+            for ours, _ in pairs:
+                ours.close()
+            raise
+        finally:
+            for _, there in pairs:
+                there.close()
+        self.channels = [ours for ours, _ in pairs]
+        for channel in self.channels:
+            channel.settimeout(BUILD_PATIENCE)
+
+    def tell(self, payload: bytes) -> dict[str, Any]:
+        """Send the job, or what it wanted besides, and wait for the outcome.
+
+        Raises:
+            WorkerGone: There is none.
+        """
+        try:
+            send(self.channels[0], payload)
+            answer = receive(self.channels[0])
+        except OSError as error:
+            raise WorkerGone(f"the tokenizer's process failed: {error}") from error
+        if answer is None:
+            raise WorkerGone("the tokenizer's process ended while it built")
+        outcome: dict[str, Any] = orjson.loads(answer)
+        return outcome
+
+    def end(self) -> None:
+        """Hang up, and make sure that the process is gone."""
+        for channel in self.channels:
+            channel.close()
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def resident(self) -> int:
+        """Bytes of memory the process holds; 0 once it is gone."""
+        try:
+            pages = Path(f"/proc/{self.process.pid}/statm").read_text("ascii").split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+class RemoteTokenizer(HasFacts):
+    """Counts like `tokenizer.Tokenizer`. Its methods block without holding the GIL; call them in a thread."""
+
+    def __init__(self, worker: Worker, facts: TokenizerFacts, source: str) -> None:
+        """Take over a process whose tokenizer is ready.
+
+        Args:
+            worker: The process.
+            facts: What it said about its tokenizer.
+            source: What the tokenizer was made from: `cache`, `blob` or `show`.
+        """
+        super().__init__(facts)
+        self.worker = worker
+        self.source = source
+        self.alive = True
+        self._idle: queue.LifoQueue[socket.socket] = queue.LifoQueue()
+        for channel in worker.channels:
+            channel.settimeout(PATIENCE)
+            self._idle.put(channel)
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is counting right now."""
+        return self._idle.qsize() < len(self.worker.channels)
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, specials in it parsed, without BOS and EOS.
+
+        Raises:
+            WorkerGone: The process is no more.
+            CountingError: It could not count this.
+        """
+        return unpack_numbers(self._ask(Operation.COUNT, texts)) if texts else []
+
+    def ids(self, text: str) -> list[int]:
+        """The ids of one text; errors as for `count`."""
+        return unpack_numbers(self._ask(Operation.IDS, [text]))
+
+    def pieces(self, text: str) -> list[str]:
+        """The text of each token; errors as for `count`."""
+        pieces: list[str] = orjson.loads(self._ask(Operation.PIECES, [text]))
+        return pieces
+
+    def _ask(self, operation: Operation, texts: Sequence[str]) -> bytes:
+        request = pack_texts(operation, texts)
+        try:
+            channel = self._idle.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise CountingError("the tokenizer is busy with other texts") from None
+        try:
+            if not self.alive:
+                raise WorkerGone("the tokenizer was unloaded")
+            send(channel, request)
+            answer = receive(channel)
+        except OSError as error:
+            self.alive = False
+            raise WorkerGone(f"the tokenizer's process failed: {error}") from error
+        finally:
+            self._idle.put(channel)
+        if answer is None:
+            self.alive = False
+            raise WorkerGone("the tokenizer's process ended")
+        if answer[0] != Status.DONE:
+            raise CountingError(f"the tokenizer failed: {answer[1:].decode('utf-8', 'replace')}")
+        return answer[1:]

@@ -1,0 +1,245 @@
+"""All tokenizers of a gate: built when a model is first met, kept while there is memory, never built twice at a time.
+
+Nothing here holds the event loop: a tokenizer is built, loaded and used in a process of its own (`remote.py`). Until it
+is ready the gate decides by bounds.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import structlog
+
+from ollama_gate.counting import cache
+from ollama_gate.counting.facts import TokenizerFacts
+from ollama_gate.counting.remote import RemoteTokenizer, Worker, WorkerGone
+from ollama_gate.errors import CountingError, GateError, UnknownVocabulary
+from ollama_gate.tasks import spawn
+
+MEMORY_LIMIT = 640 << 20
+"""Bytes that all tokenizers together may hold: four or five of the largest kind."""
+RETRY_UNKNOWN = 600.0
+"""Seconds until a vocabulary that is not known to be exact is looked at again."""
+RETRY_FAILED = 20.0
+"""Seconds until a build that failed for another reason is tried again."""
+
+log = structlog.get_logger("ollama_gate")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSource:
+    """Where the vocabulary of one model can be had."""
+
+    digest: str
+    """What identifies the vocabulary, e.g. the digest of the model's GGUF or manifest."""
+    model: str
+    """Ollama's name for the model."""
+    blob: Path | None = None
+    """The GGUF, where the gate can read Ollama's store."""
+    show: Callable[[], Awaitable[bytes]] | None = None
+    """Fetches the body of `POST /api/show {"verbose": true}`, as it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerStatus:
+    """How it stands with one model's tokenizer."""
+
+    digest: str
+    model: str
+    state: str
+    """`ready`, `building` or `failed`."""
+    why: str = ""
+    """Why it failed, for people."""
+    source: str = ""
+    """What it was made from: `cache`, `blob` or `show`."""
+    seconds: float = 0.0
+    """How long that took."""
+    resident: int = 0
+    """Bytes of memory its process holds."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    source: TokenizerSource
+    tokenizer: RemoteTokenizer | None = None
+    building: asyncio.Task[RemoteTokenizer] | None = None
+    failure: CountingError | None = None
+    retry_at: float = 0.0
+    used: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class TokenizerStore:
+    """The tokenizers of one gate. Used from one event loop."""
+
+    cache: Path | None = None
+    """Directory for built tokenizers; a temporary one is made, and removed at the end, where there is none."""
+    memory_limit: int = MEMORY_LIMIT
+    clock: Callable[[], float] = time.monotonic
+    _entries: dict[str, _Entry] = field(default_factory=dict, init=False)
+    _temporary: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Make sure there is a place for built tokenizers."""
+        if self.cache is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="ollama-gate-tokenizers-")
+            self.cache = Path(self._temporary.name)
+
+    def ready(self, digest: str) -> RemoteTokenizer | None:
+        """The tokenizer of a model if it can be used at once."""
+        entry = self._entries.get(digest)
+        if entry is None or entry.tokenizer is None or not entry.tokenizer.alive:
+            return None
+        entry.used = self.clock()
+        return entry.tokenizer
+
+    def prepare(self, source: TokenizerSource) -> None:
+        """Start building a tokenizer that will be wanted, unless that was done or failed a short time ago."""
+        entry = self._entry(source)
+        if self.ready(source.digest) is None and entry.building is None and self.clock() >= entry.retry_at:
+            entry.failure = None
+            entry.building = spawn(self._build(entry), name=f"tokenizer {source.model}", quiet=True)
+
+    async def get(self, source: TokenizerSource) -> RemoteTokenizer:
+        """The tokenizer of a model; waits while it is built. Giving up waiting does not stop the building.
+
+        Raises:
+            UnknownVocabulary: This vocabulary is not known to be counted exactly.
+            CountingError: It could not be built, now or a short time ago.
+        """
+        self.prepare(source)
+        entry = self._entries[source.digest]
+        if (tokenizer := self.ready(source.digest)) is not None:
+            return tokenizer
+        if entry.building is not None:
+            return await asyncio.shield(entry.building)
+        raise entry.failure or CountingError("the tokenizer is not ready")
+
+    def status(self) -> tuple[TokenizerStatus, ...]:
+        """How it stands with every model that was asked for."""
+        return tuple(self._status(entry) for entry in self._entries.values())
+
+    async def close(self) -> None:
+        """End all processes."""
+        building = [entry.building for entry in self._entries.values() if entry.building is not None]
+        for task in building:
+            task.cancel()
+        await asyncio.gather(*building, return_exceptions=True)
+        await asyncio.gather(*(self._unload(entry) for entry in self._entries.values()))
+        self._entries.clear()
+        if self._temporary is not None:
+            await asyncio.to_thread(self._temporary.cleanup)
+
+    def _entry(self, source: TokenizerSource) -> _Entry:
+        entry = self._entries.get(source.digest)
+        if entry is None:
+            entry = self._entries[source.digest] = _Entry(source)
+        entry.source = source
+        return entry
+
+    def _status(self, entry: _Entry) -> TokenizerStatus:
+        source = entry.source
+        if entry.tokenizer is not None and entry.tokenizer.alive:
+            return TokenizerStatus(
+                source.digest,
+                source.model,
+                "ready",
+                source=entry.tokenizer.source,
+                seconds=entry.seconds,
+                resident=entry.tokenizer.worker.resident(),
+            )
+        if entry.building is not None:
+            return TokenizerStatus(source.digest, source.model, "building")
+        return TokenizerStatus(source.digest, source.model, "failed", why=str(entry.failure or "its process ended"))
+
+    async def _build(self, entry: _Entry) -> RemoteTokenizer:
+        started = self.clock()
+        try:
+            await self._unload(entry)
+            tokenizer = await self._started(entry.source)
+        except CountingError as error:
+            unknown = isinstance(error, UnknownVocabulary)
+            entry.failure = error
+            entry.retry_at = self.clock() + (RETRY_UNKNOWN if unknown else RETRY_FAILED)
+            log.warning("tokenizer not built", model=entry.source.model, why=str(error))
+            raise
+        finally:
+            entry.building = None
+        entry.tokenizer = tokenizer
+        entry.used = self.clock()
+        entry.seconds = entry.used - started
+        log.info("tokenizer ready", model=entry.source.model, source=tokenizer.source, seconds=round(entry.seconds, 2))
+        await self._make_room(entry)
+        return tokenizer
+
+    async def _started(self, source: TokenizerSource) -> RemoteTokenizer:
+        starting = asyncio.get_running_loop().run_in_executor(None, Worker)
+        try:
+            worker = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The process is on its way whether or not anybody waits for it: it must be ended all the same.
+            await _uninterrupted((await starting).end)
+            raise
+        try:
+            outcome = await asyncio.to_thread(worker.tell, self._job(source))
+            if outcome["state"] == "wanted":
+                body = b"" if source.show is None else await _shown(source.show)
+                outcome = await asyncio.to_thread(worker.tell, body)
+            _check(outcome)
+            facts = await asyncio.to_thread(TokenizerFacts.from_json, outcome["facts"])
+        except BaseException:
+            await _uninterrupted(worker.end)
+            raise
+        return RemoteTokenizer(worker, facts, outcome["source"])
+
+    def _job(self, source: TokenizerSource) -> bytes:
+        assert self.cache is not None  # noqa: S101 - __post_init__ saw to it
+        return orjson.dumps(
+            {
+                "model": source.model,
+                "cache": str(cache.place(self.cache, source.digest)),
+                "blob": None if source.blob is None else str(source.blob),
+            }
+        )
+
+    async def _make_room(self, newest: _Entry) -> None:
+        """Unload what was not used for longest until the rest fits, but never the newest and none that is counting."""
+        loaded = [entry for entry in self._entries.values() if entry.tokenizer is not None and entry is not newest]
+        total = sum(self._status(entry).resident for entry in (newest, *loaded))
+        for entry in sorted(loaded, key=lambda entry: entry.used):
+            if total <= self.memory_limit:
+                return
+            if entry.tokenizer is not None and not entry.tokenizer.busy:
+                total -= self._status(entry).resident
+                await self._unload(entry)
+
+    async def _unload(self, entry: _Entry) -> None:
+        tokenizer, entry.tokenizer = entry.tokenizer, None
+        if tokenizer is not None:
+            tokenizer.alive = False
+            await _uninterrupted(tokenizer.worker.end)
+
+
+def _check(outcome: Mapping[str, Any]) -> None:
+    if outcome["state"] == "unknown":
+        raise UnknownVocabulary(outcome["why"])
+    if outcome["state"] != "ready":
+        raise CountingError(outcome["why"])
+
+
+async def _shown(show: Callable[[], Awaitable[bytes]]) -> bytes:
+    try:
+        return await show()
+    except GateError as error:
+        raise WorkerGone(f"Ollama did not describe the model: {error}") from error
+
+
+async def _uninterrupted(work: Callable[[], Any]) -> Any:
+    """Run something in a thread to its end, even if the caller is cancelled meanwhile."""
+    return await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, work))
