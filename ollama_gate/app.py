@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 
 from ollama_gate import __version__, refusals, v1
-from ollama_gate.access.origins import Origins, preflight
+from ollama_gate.access.origins import Origins, opened, preflight
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
 from ollama_gate.errors import ConfigError, Refusal, Refused
@@ -172,11 +172,15 @@ class Gate:
             early = preflight(self._origins, request, path)
             if early is not None:
                 return early
+            turn.cors = opened(self._origins, request)
         if path.startswith("/gate/"):
-            return await self._own.answer(request, path)
+            own = await self._own.answer(request, path)
+            own.headers.update(turn.cors)
+            return own
         if path.startswith("/v1/"):
             told = await v1.answer(self, request, path)
             if told is not None:
+                told.headers.update(turn.cors)
                 return told
         if request.method == "POST":
             lane = LANES.get(path)

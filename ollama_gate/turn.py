@@ -1,5 +1,6 @@
 """The record of one request: what each stage learned, for headers, log and metrics. It never holds text."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -66,6 +67,8 @@ class Turn:
     wait_seconds: float | None = None
     notes: list[str] = field(default_factory=list)
     body_bytes: int = 0
+    cors: Mapping[str, str] = field(default_factory=dict)
+    """What lets a web page of an allowed origin read the answer; empty for everybody else."""
 
     def counted(self, count: PromptCount, seconds: float) -> None:
         """Note a count and how long it took."""
@@ -85,7 +88,7 @@ class Turn:
 
     def headers(self) -> dict[str, str]:
         """The gate's own response headers for this request."""
-        out = {"x-ollama-gate-request-id": self.id, "x-ollama-gate-verdict": self.verdict.value}
+        out = {"x-ollama-gate-request-id": self.id, "x-ollama-gate-verdict": self.verdict.value, **self.cors}
         if self.prompt_tokens is not None and self.rung is not None:
             out["x-ollama-gate-prompt-tokens"] = str(self.prompt_tokens)
             out["x-ollama-gate-rung"] = self.rung.value

@@ -69,8 +69,16 @@ def preflight(origins: Origins, request: web.BaseRequest, path: str) -> web.Stre
     return None
 
 
+def opened(origins: Origins, request: web.BaseRequest) -> dict[str, str]:
+    """What lets a page of an allowed origin read an answer, the gate's own headers included; empty for others."""
+    origin = request.headers["Origin"]
+    if not origins.allows(origin):
+        return {}
+    return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": "*", "Vary": "Origin"}
+
+
 def cors_headers(origin: str) -> dict[str, str]:
-    """What a browser needs to see in the answer to an allowed origin."""
+    """What a browser needs to see in the answer to a preflight of an allowed origin."""
     return {
         "Access-Control-Allow-Origin": origin,
         "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE, HEAD, OPTIONS",
