@@ -2,19 +2,18 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ollama_gate.catalog.card import ModelCard, card_from_show
 from ollama_gate.catalog.names import canonical
-from ollama_gate.counting.facts import facts_of
 from ollama_gate.counting.measuring import Meter
 from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.rendering.local import LocalRenderer
 from ollama_gate.counting.tokenizer import Tokenizer
-from ollama_gate.counting.vocabulary import Vocabulary
-from support.vocabularies import metadata, tokenizer
+from support.vocabularies import tokenizer
 
 DATA = Path(__file__).parents[1] / "data" / "oracle"
 VERSION = "0.33.0-rc2"
@@ -61,14 +60,11 @@ def card_of(variant: str) -> ModelCard:
 @cache
 def meter_of(variant: str) -> Meter:
     """What counts a chatting model's prompts, in this process."""
-    told = variants()[variant]["model_info"]
-    vocabulary = Vocabulary.from_metadata({**metadata(VOCABULARY), **_tokenizer_keys(told)}, variant)
-    # One engine serves all variants: they differ in what is added around a prompt only.
-    own = Tokenizer(facts_of(vocabulary), tokenizer(VOCABULARY).engine)
+    # One engine serves all variants: their metadata differ in one key only.
+    shared = tokenizer(VOCABULARY)
+    told = variants()[variant]["model_info"].get("tokenizer.ggml.add_bos_token")
+    assert isinstance(told, bool)
+    own = Tokenizer(replace(shared.facts, adds_bos=told), shared.engine)
     card = card_of(variant)
     renderer = LocalRenderer.of(card, own.facts, version=VERSION)
     return Meter(card, renderer, own, MemoCounter(own, own.facts.split_set(card.template)))
-
-
-def _tokenizer_keys(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in told.items() if key.startswith("tokenizer.") and not isinstance(value, list)}
