@@ -1,3 +1,4 @@
+import ast
 import json
 import re
 import tomllib
@@ -7,6 +8,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+import ollama_gate
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load, reference
 
@@ -113,3 +115,17 @@ def test_any_text_is_written_as_toml(text: str) -> None:
 def test_a_configuration_is_frozen() -> None:
     with pytest.raises(Exception, match="frozen"):
         Config().queue.depth = 3
+
+
+def test_every_key_is_read_by_some_part_of_the_gate() -> None:
+    package = Path(ollama_gate.__file__).parent
+    outside = [file for file in package.rglob("*.py") if not {"config", "rehearsal"} & set(file.parts)]
+    read = {
+        node.attr
+        for file in outside
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+    }
+    by_property = {"listen": "address"}
+    unread = {entry.name for entry in reference.entries() if by_property.get(entry.name, entry.name) not in read}
+    assert unread == {"compaction"}, "a key without effect is a promise that is not kept"

@@ -64,6 +64,8 @@ def serving(checkout: Path, upstream: str, gate: int, rehearsal: int) -> Iterato
             said += line
             if '"listening"' in line:
                 break
+        else:
+            pytest.fail(f"the gate did not start:\n{said}")
         yield script, said
     finally:
         script.terminate()
