@@ -45,6 +45,8 @@ _TEMPLATE_FAILURES: Final = (
     ValueError,
 )
 """What a template's own mistakes raise. Code of strangers runs here, so the list is long."""
+_COMPILE_FAILURES: Final = (*_TEMPLATE_FAILURES, SyntaxError, MemoryError)
+"""What jinja2 and Python's compiler raise on source that is too deep for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,15 @@ class JinjaTemplate:
             raise RenderError(f"the template has more than {MOST_SOURCE} characters")
         try:
             template = _ENGINE.from_string(source)
-        except _TEMPLATE_FAILURES as error:
+        except _COMPILE_FAILURES as error:
             raise RenderError(f"the template does not compile: {error}") from error
         family = family_of(source)
         special = {"bos_token": bos_token, "eos_token": eos_token}
-        takes = Capabilities.of(lambda variables: _run(template, variables, _ANY_DAY))
+        takes = Capabilities.of(lambda variables: _run(template, variables, Budget(_ANY_DAY)))
         if family is None:
-            thinking = Thinking.of(lambda variables: _run(template, {**special, **variables}, _ANY_DAY), source, takes)
+            thinking = Thinking.of(
+                lambda variables: _run(template, {**special, **variables}, Budget(_ANY_DAY)), source, takes
+            )
         else:
             thinking = Thinking(thinks_by_default(family, source))
         return cls(source, template, takes, thinking, family, bos_token, eos_token, adds_bos, adds_eos)
@@ -168,7 +172,9 @@ class JinjaTemplate:
             variables["reasoning_effort"] = variables["reasoning_strength"] = conversation.think
         if generation_prompt:
             variables["add_generation_prompt"] = True
-        text = _run(self.template, variables, now)
+        written = sum(len(message.content) for message in messages)
+        budget = Budget(now, items=len(messages) + len(tools), characters=written)
+        text = _run(self.template, variables, budget)
         if self.adds_bos and self.bos_token:
             text = text.removeprefix(self.bos_token)
         if self.adds_eos and self.eos_token:
@@ -194,8 +200,7 @@ def _corrected(source: str) -> str:
     return source
 
 
-def _run(template: Template, variables: Mapping[str, Any], now: datetime) -> str:
-    budget = Budget(now)
+def _run(template: Template, variables: Mapping[str, Any], budget: Budget) -> str:
     context = template.new_context({**variables, BUDGET: budget})
     pieces = []
     try:

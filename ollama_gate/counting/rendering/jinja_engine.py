@@ -6,6 +6,7 @@ something undefined is undefined, and none or undefined beside text is nothing.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jinja2 import nodes, pass_context
@@ -35,8 +36,16 @@ from ollama_gate.errors import RenderError
 _INT64: Final = 2**63
 _GROWING: Final = {"replace": replace, "format": format_text}
 """Methods of text whose result may be longer than the text."""
-_LIST_METHODS: Final = frozenset({"append", "pop"})
-_DICT_METHODS: Final = frozenset({"get", "keys", "values", "items"})
+_LIST_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
+    "append": lambda items, item: items.append(item) or items,
+    "pop": lambda items, index=-1: items.pop(index),
+}
+_DICT_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
+    "get": lambda mapping, key, default=None: mapping.get(key, default),
+    "keys": list,
+    "values": lambda mapping: list(mapping.values()),
+    "items": lambda mapping: list(mapping.items()),
+}
 _LOOP_MEMBERS: Final = frozenset(
     {"index", "index0", "revindex", "revindex0", "first", "last", "length", "previtem", "nextitem"}
 )
@@ -58,13 +67,13 @@ def _finalize(context: Context, value: Any) -> str:
 
 
 class _Method:
-    """A method of some text, to be called or printed or neither."""
+    """A method of a value, not called yet."""
 
-    __slots__ = ("name", "text")
+    __slots__ = ("owner", "run")
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        self.text = text
+    def __init__(self, run: Callable[..., Any], owner: Any) -> None:
+        self.run = run
+        self.owner = owner
 
 
 class Engine(SandboxedEnvironment):
@@ -83,7 +92,7 @@ class Engine(SandboxedEnvironment):
             cache_size=0,
         )
         self.filters = dict(FILTERS)
-        self.tests = dict(TESTS)
+        self.tests = {**TESTS, "callable": lambda value: isinstance(value, (Macro, _Method)) or callable(value)}
         self.globals = dict(GLOBALS)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -95,15 +104,17 @@ class Engine(SandboxedEnvironment):
         match obj:
             case dict():
                 if attribute in _DICT_METHODS:
-                    return getattr(obj, attribute)
+                    return _Method(_DICT_METHODS[attribute], obj)
                 if attribute in obj:
                     return obj[attribute]
             case str():
-                if attribute in TEXT_METHODS or attribute in _GROWING:
-                    return _Method(attribute, obj)
+                if attribute in TEXT_METHODS:
+                    return _Method(TEXT_METHODS[attribute], obj)
+                if attribute in _GROWING:
+                    return _Method(_GROWING[attribute], obj)
             case list():
                 if attribute in _LIST_METHODS:
-                    return getattr(obj, attribute)
+                    return _Method(_LIST_METHODS[attribute], obj)
             case LoopContext():
                 if attribute in _LOOP_MEMBERS:
                     return getattr(obj, attribute)
@@ -128,7 +139,8 @@ class Engine(SandboxedEnvironment):
         elif isinstance(obj, (list, tuple, str)) and isinstance(argument, int):
             if isinstance(obj, WatchedText):
                 obj.as_list = True
-            return obj[argument] if -len(obj) <= argument < len(obj) else self.undefined(name="item")
+            first = 0 if isinstance(obj, str) else -len(obj)
+            return obj[argument] if first <= argument < len(obj) else self.undefined(name="item")
         if isinstance(argument, str):
             return self.getattr(obj, argument)
         return self.undefined(name="item")
@@ -139,16 +151,14 @@ class Engine(SandboxedEnvironment):
         budget.step()
         if isinstance(obj, _Method):
             kwargs = {name: value for name, value in kwargs.items() if not name.startswith("_")}  # jinja2's own
-            if obj.name in _GROWING:
-                return _GROWING[obj.name](budget, obj.text, *args, **kwargs)
-            budget.write(len(obj.text))
-            return TEXT_METHODS[obj.name](obj.text, *args, **kwargs)
-        offered = (
-            isinstance(obj, (Macro, LoopContext))
-            or isinstance(getattr(obj, "__self__", None), (list, dict))
-            or any(obj is function for function in GLOBALS.values())
-        )
-        if not offered:
+            if isinstance(obj.owner, str):
+                if obj.run in _GROWING.values():
+                    return obj.run(budget, obj.owner, *args, **kwargs)
+                budget.write(len(obj.owner))
+            elif not args:
+                budget.step(len(obj.owner))  # keys, values or items
+            return obj.run(obj.owner, *args, **kwargs)
+        if not isinstance(obj, (Macro, LoopContext)) and not any(obj is offered for offered in GLOBALS.values()):
             raise RenderError("the template calls what is no function there")
         return context.call(obj, *args, **kwargs)
 
@@ -201,7 +211,8 @@ class _Rewriter(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 (jinja2 names visitors so)
         self._charge(node)
-        node.iter = _filtered(node.iter, ITERATED)
+        unpacked = nodes.Const(isinstance(node.target, nodes.Tuple), lineno=node.lineno)
+        node.iter = _filtered(node.iter, ITERATED, unpacked)
         return node
 
     def visit_Macro(self, node: nodes.Macro) -> nodes.Node:  # noqa: N802
@@ -229,5 +240,5 @@ class _Rewriter(NodeTransformer):
         return node
 
 
-def _filtered(value: Any, name: str) -> nodes.Filter:
-    return nodes.Filter(value, name, [], [], None, None, lineno=value.lineno)
+def _filtered(value: Any, name: str, *args: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(value, name, list(args), [], None, None, lineno=value.lineno)

@@ -106,6 +106,12 @@ def _replace(context: Context, value: Any, old: Any, new: Any, count: Any = -1) 
 
 
 @pass_context
+def _format(context: Context, value: Any, *args: Any) -> str:
+    budget = budget_of(context)
+    return format_text(budget, text_of(value, budget), *args)
+
+
+@pass_context
 def _indent(context: Context, value: Any, width: Any = 4, *flags: Any, **named: Any) -> str:
     first = named.get("first", flags[0] if flags else False)
     blank = named.get("blank", flags[1] if len(flags) > 1 else False)
@@ -130,6 +136,8 @@ def _join(context: Context, value: Any, d: Any = "", attribute: Any = None) -> s
     items = _listed(value)
     if attribute is not None:
         items = [context.environment.getitem(item, attribute) for item in items]
+    if not all(isinstance(item, (str, int, float)) for item in items):
+        raise RenderError("join takes texts and numbers")
     delimiter = text_of(d, budget)
     budget.write(len(delimiter) * len(items))
     return delimiter.join(printable(items, budget))
@@ -137,7 +145,9 @@ def _join(context: Context, value: Any, d: Any = "", attribute: Any = None) -> s
 
 @pass_context
 def _string(context: Context, value: Any) -> str:
-    """Text of anything; none is "None" here, though it prints as nothing."""
+    """Text of anything. None is "None", though it prints as nothing, and a float has the form of JSON."""
+    if isinstance(value, float):
+        return f"{value:g}"
     return text_of(value, budget_of(context))
 
 
@@ -189,10 +199,14 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     return list(value.items())
 
 
-def _dictsort(value: Any, case_sensitive: Any = None, by: Any = "key", reverse: Any = None) -> list[Any]:
+def _dictsort(value: Any, case_sensitive: Any = None, by: Any = "key", reverse: Any = None) -> dict[Any, Any]:
     del case_sensitive  # it always is
     index = 1 if by == "value" else 0
-    return sorted(value.items(), key=lambda pair: pair[index], reverse=bool(reverse))
+    return dict(sorted(value.items(), key=lambda pair: pair[index], reverse=bool(reverse)))
+
+
+def _reverse(value: Any) -> list[Any]:
+    return [] if isinstance(value, Undefined) else _listed(value)[::-1]
 
 
 @pass_context
@@ -225,13 +239,13 @@ def _map(context: Context, value: Any, *args: Any, **named: Any) -> list[Any]:
 # --- what the rewriter puts into templates
 
 
-def _iterated(value: Any) -> Any:
-    """What a loop runs over: text is no list of letters there."""
+def _iterated(value: Any, unpacked: Any = None) -> Any:
+    """What a loop runs over: text is no list of letters there, and two loop variables take a mapping's pairs."""
     if isinstance(value, str):
         if isinstance(value, WatchedText):
             value.as_list = True
         raise RenderError("the template loops over text")
-    return value
+    return list(value.items()) if unpacked and isinstance(value, dict) else value
 
 
 @pass_context
@@ -269,13 +283,15 @@ JOINED: Final = " joined"
 CONTAINED: Final = " contained"
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    **{name: JINJA_FILTERS[name] for name in ("abs", "first", "last", "list", "max", "min", "reverse", "int", "float")},
+    **{name: JINJA_FILTERS[name] for name in ("abs", "first", "last", "list", "max", "min", "int", "float")},
     **{name: _choosing(name) for name in ("select", "selectattr", "reject", "rejectattr")},
     **{name: _text_filter(TEXT_METHODS[name]) for name in ("upper", "lower", "capitalize", "title", "strip")},
     "trim": _text_filter(TEXT_METHODS["strip"]),
     "replace": _replace,
     "indent": _indent,
     "join": _join,
+    "format": _format,
+    "reverse": _reverse,
     "string": _string,
     "safe": _string,
     "tojson": _tojson,

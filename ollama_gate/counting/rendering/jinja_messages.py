@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ollama_gate.counting.normalise import native_arguments
-from ollama_gate.counting.rendering.jinja_values import WatchedMapping, WatchedText
+from ollama_gate.counting.rendering.jinja_values import TooMuchWork, WatchedMapping, WatchedText
 from ollama_gate.counting.structs import Message
 from ollama_gate.errors import RenderError, TemplateRefused
 
@@ -72,8 +72,19 @@ def _tried(run: Run, messages: Sequence[Mapping[str, Any]], tools: list[Any]) ->
         "eos_token": "",
         "add_generation_prompt": True,
     }
+    return tried(run, variables)
+
+
+def tried(run: Run, variables: Mapping[str, Any]) -> str | None:
+    """What a template makes of made-up variables; None when it fails on them, which tells something too.
+
+    Raises:
+        TooMuchWork: the template cannot be tried out.
+    """
     try:
         return run(variables)
+    except TooMuchWork:
+        raise
     except (RenderError, TemplateRefused):
         return None
 

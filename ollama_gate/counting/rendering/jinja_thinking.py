@@ -1,19 +1,17 @@
 """How a template marks thinking: found by rendering it twice and comparing, as llama.cpp finds it.
 
-llama.cpp has no table of models; it renders a few made-up conversations that differ in one thing and reads the marks off
-the difference (`common/chat-diff-analyzer.cpp:analyze_reasoning`, b10488). Two things in a prompt depend on the result:
-whether `enable_thinking` is on when the request says nothing, and what is put before an answer that is to be continued.
+llama.cpp has no table of models; it renders a few made-up conversations that differ in one thing and reads the marks
+off the difference (`common/chat-diff-analyzer.cpp:analyze_reasoning`, b10488). Two things in a prompt depend on the
+result: whether `enable_thinking` is on when the request says nothing, and what is put before an answer that is to be
+continued.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from ollama_gate.counting.rendering.jinja_messages import Capabilities
-from ollama_gate.errors import RenderError, TemplateRefused
-
-Run = Callable[[Mapping[str, Any]], str]
+from ollama_gate.counting.rendering.jinja_messages import Capabilities, Run, tried
 
 _QUESTION: Final = "U_USER_MSG Hello END_U"
 _ANSWER: Final = "A_ASST_MSG I can help END_A"
@@ -57,17 +55,11 @@ def _conversation(takes: Capabilities, *answers: Mapping[str, Any]) -> list[Mapp
     ]
 
 
-def _rendered(run: Run, **variables: Any) -> str | None:
-    try:
-        return run(variables)
-    except (RenderError, TemplateRefused):
-        return None
-
-
 def _shown(run: Run, takes: Capabilities) -> Thinking:
     """How the thoughts of an earlier answer are shown."""
-    without = _rendered(run, messages=_conversation(takes, {}), enable_thinking=True)
-    shown = _rendered(run, messages=_conversation(takes, {"reasoning_content": _THOUGHT}), enable_thinking=True)
+    thinking = {"enable_thinking": True}
+    without = tried(run, {"messages": _conversation(takes, {}), **thinking})
+    shown = tried(run, {"messages": _conversation(takes, {"reasoning_content": _THOUGHT}), **thinking})
     if without is None or shown is None or _THOUGHT in without:
         return Thinking()
     if wrapped := _WRAPPED.search(shown):
@@ -80,8 +72,8 @@ def _shown(run: Run, takes: Capabilities) -> Thinking:
 def _switched(run: Run, takes: Capabilities, found: Thinking) -> Thinking:
     """What the prompt for an answer gains or loses when thinking is switched on."""
     asked: dict[str, Any] = {"messages": _conversation(takes), "add_generation_prompt": True}
-    off = _rendered(run, **asked, enable_thinking=False)
-    on = _rendered(run, **asked, enable_thinking=True)
+    off = tried(run, {**asked, "enable_thinking": False})
+    on = tried(run, {**asked, "enable_thinking": True})
     if off is None or on is None:
         return found
     only_off, only_on = _difference(off, on)
@@ -123,8 +115,10 @@ def _with_tools_only(run: Run, takes: Capabilities, found: Thinking) -> Thinking
     }
     common: dict[str, Any] = {"enable_thinking": True, "tools": _TOOLS}
     thought = {"reasoning_content": _THOUGHT}
-    plain = _rendered(run, messages=_conversation(takes, thought), **common)
-    called = _rendered(run, messages=_conversation(takes, {**thought, "content": None, "tool_calls": [call]}), **common)
+    plain = tried(run, {"messages": _conversation(takes, thought), **common})
+    called = tried(
+        run, {"messages": _conversation(takes, {**thought, "content": None, "tool_calls": [call]}), **common}
+    )
     if plain is None or called is None or _THOUGHT in plain or _THOUGHT not in called:
         return found
     if wrapped := re.search(rf"({_MARK}\s*){_THOUGHT}\s*({_MARK}\s*)", called, re.ASCII):

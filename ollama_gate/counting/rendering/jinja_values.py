@@ -14,10 +14,12 @@ from jinja2.runtime import Undefined
 
 from ollama_gate.errors import RenderError
 
-MOST_STEPS: Final = 2_000_000
-"""Loop turns, calls and values printed in one rendering. A hundred messages take some thousands."""
-MOST_CHARACTERS: Final = 400_000_000
-"""Characters made in one rendering, intermediate ones too. A prompt of 10 MB takes about a tenth of it."""
+STEPS: Final = 50_000
+STEPS_PER_ITEM: Final = 2_000
+"""Loop turns, calls and values printed in one rendering, and for each message and tool. Real templates take tens."""
+CHARACTERS: Final = 10_000_000
+CHARACTERS_PER_CHARACTER: Final = 64
+"""Characters made in one rendering, intermediate ones too, and for each of the request's. Real templates make a few."""
 
 _INT64: Final = 2**63
 
@@ -35,23 +37,29 @@ class Budget:
 
     __slots__ = ("characters", "now", "steps")
 
-    def __init__(self, now: datetime) -> None:
-        """Start with everything; `now` is the local time where the server runs."""
-        self.steps = MOST_STEPS
-        self.characters = MOST_CHARACTERS
+    def __init__(self, now: datetime, *, items: int = 0, characters: int = 0) -> None:
+        """Start with what a request of this size may take.
+
+        Args:
+            now: the local time where the server runs.
+            items: messages and tools.
+            characters: the text in the messages.
+        """
+        self.steps = STEPS + STEPS_PER_ITEM * items
+        self.characters = CHARACTERS + CHARACTERS_PER_CHARACTER * characters
         self.now = now
 
     def step(self, count: int = 1) -> None:
         """Spend steps."""
         self.steps -= count
         if self.steps < 0:
-            raise TooMuchWork(f"the template takes more than {MOST_STEPS} steps")
+            raise TooMuchWork("the template takes too many steps")
 
     def write(self, characters: int) -> None:
         """Spend characters."""
         self.characters -= characters
         if self.characters < 0:
-            raise TooMuchWork(f"the template writes more than {MOST_CHARACTERS} characters")
+            raise TooMuchWork("the template writes too much")
 
 
 class WatchedText(str):  # noqa: SLOT000 (two of them are ever made for a template)
