@@ -32,8 +32,7 @@ def sentence(tokens: int, limit: int) -> str:
 
 def prompt_too_long(request: InferenceRequest, count: PromptCount, window: Window) -> Refusal:
     """The refusal of a prompt over the budget, with what takes the room and what to do about it."""
-    parts = count.parts
-    tokens = count.at_most if count.rung is Rung.BOUND else count.tokens
+    parts, tokens = count.parts, count.tokens
     param = "prompt" if request.kind is Kind.GENERATE else "messages"
     advice = "Shorten or summarise older messages, or ask the operator for a larger budget."
     if request.kind is Kind.GENERATE:
@@ -44,10 +43,11 @@ def prompt_too_long(request: InferenceRequest, count: PromptCount, window: Windo
     elif parts.tools > max(parts.messages, window.budget // 2):
         advice = f"The tools take {parts.tools} of these tokens: offering fewer tools would help most."
     because = f", because {count.why}." if count.why else "."
+    side = "upper" if count.tokens == count.at_most else "lower"
     how = {
         Rung.EXACT: "",
         Rung.ESTIMATE: " The count is an estimate on the safe side.",
-        Rung.BOUND: f" The count is an upper bound from the text's bytes{because}",
+        Rung.BOUND: f" The count is the {side} bound that the text's bytes give{because}",
     }[count.rung]
     split = (
         f"messages {parts.messages}, tools {parts.tools}, template {parts.template}, media {parts.media}; "

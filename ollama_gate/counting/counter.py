@@ -189,8 +189,9 @@ class Counter:
             return await self._without_vocabulary(request, known, image_tokens)
         least = bound.at_least(request, meter.tokenizer.facts.bytes_per_token)
         if not exactly and least > 2 * grace_limit(room):
-            why = "it is at least that long, and was not counted further"
-            return PromptCount(least, least, Rung.BOUND, Parts(messages=least), why=why)
+            most = self.bound(request, card, image_tokens) or 0
+            most = max(most, (least + 1) * meter.tokenizer.facts.bytes_per_token)
+            return PromptCount(least, most, Rung.BOUND, Parts(messages=least), why="it was not counted further")
         key = _count_key(request, card, image_tokens, exactly=exactly)
         held = self._counts.get(key)
         if held is not None and not self._dated(meter):
