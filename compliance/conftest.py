@@ -1,0 +1,59 @@
+"""The gate in front of the rehearsal, or of the real Ollama at OLLAMA_GATE_REAL_UPSTREAM; clients run in threads.
+
+Against a real Ollama the models are those that OLLAMA_GATE_REAL_CHAT, _TOOLS, _THINKING and _EMBED name.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+from served import Served
+
+from ollama_gate.observe import log
+from ollama_gate.rehearsal.server import Rehearsal
+from ollama_gate.rehearsal.service import Settings
+from support.gate import running_gate
+
+REAL = os.environ.get("OLLAMA_GATE_REAL_UPSTREAM")
+
+
+_REHEARSED = {
+    "chat": "rehearsal",
+    "tools": "rehearsal-tools",
+    "thinking": "rehearsal-thinking",
+    "embed": "rehearsal-embed",
+}
+
+
+def _model(use: str) -> str:
+    """The model for one use: the rehearsal's, or the one that OLLAMA_GATE_REAL_<USE> names."""
+    return os.environ[f"OLLAMA_GATE_REAL_{use.upper()}"] if REAL else _REHEARSED[use]
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[Served]:
+    """One gate for the whole run, on an event loop of its own thread."""
+    started: list[Served] = []
+    ready, done = threading.Event(), threading.Event()
+
+    log.configure("error")
+
+    async def serve() -> None:
+        async with AsyncExitStack() as stack:
+            upstream = REAL or (await stack.enter_async_context(Rehearsal(Settings()))).url
+            gate = await stack.enter_async_context(running_gate(upstream, upstream={"num_parallel": 4}))
+            host, port = gate.address
+            models = {name: _model(name) for name in ("chat", "tools", "thinking", "embed")}
+            started.append(Served(url=f"http://{host}:{port}", real=bool(REAL), **models))
+            ready.set()
+            await asyncio.to_thread(done.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="gate")
+    thread.start()
+    assert ready.wait(30)
+    yield started[0]
+    done.set()
+    thread.join(30)
