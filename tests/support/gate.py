@@ -11,7 +11,7 @@ from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config
 
 
-def config_for(upstream: str, **sections: Any) -> Config:
+def config_for(upstream: str, /, **sections: Any) -> Config:
     """A configuration in front of `upstream`; sections are given as dicts, models under their short names."""
     cache = Path(tempfile.gettempdir()) / "ollama-gate-tests"
     counting = {"cache_dir": str(cache), **sections.pop("counting", {})}
@@ -30,7 +30,7 @@ def config_for(upstream: str, **sections: Any) -> Config:
 
 
 @asynccontextmanager
-async def running_gate(upstream: str, **sections: Any) -> AsyncIterator[Gate]:
+async def running_gate(upstream: str, /, **sections: Any) -> AsyncIterator[Gate]:
     """Start a gate, and stop it however the test ends."""
     gate = Gate(config_for(upstream, **sections))
     await gate.start()

@@ -82,7 +82,8 @@ class Client:
         raw = b""
         if body is not None:
             raw = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
-            sent.setdefault("Content-Length", str(len(raw)))
+            if "Transfer-Encoding" not in sent:
+                sent.setdefault("Content-Length", str(len(raw)))
         head = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
         self.writer.write(f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode() + raw)
         await self.writer.drain()
