@@ -35,7 +35,7 @@ MODELS = (
         parser="rehearsal",
         capabilities=("completion", "tools"),
     ),
-    Model("rehearsal-thinking:latest", capabilities=("completion", "tools", "thinking")),
+    Model("rehearsal-thinking:latest", text="chatml-thinking", capabilities=("completion", "tools", "thinking")),
     Model(
         "rehearsal-thinking-go:latest",
         mode=Mode.GO,
@@ -50,6 +50,7 @@ MODELS = (
     Model("rehearsal-deepseek2:latest", family="deepseek2", shift=False),
     Model(
         "rehearsal-shared-jinja:latest",
+        text="chatml-thinking",
         blob="rehearsal-shared",
         capabilities=("completion", "tools", "thinking"),
     ),

@@ -59,9 +59,17 @@ _CHATML_JINJA = """\
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
 {%- endif %}
 """
+
+_THINKING_JINJA = (
+    _CHATML_JINJA
+    + """\
+{%- if add_generation_prompt and enable_thinking is defined and not enable_thinking %}
+    {{- '<think>\\n\\n</think>\\n\\n' }}
+{%- endif %}
+"""
+)
 
 _ALTERNATING_JINJA = (
     """\
@@ -245,6 +253,7 @@ FALLBACK = Style(PROMPT_ONLY, _chatml)
 """What llama-server writes when it was started without jinja."""
 STYLES: Mapping[str, Style] = {
     "chatml": _jinja(_CHATML_JINJA),
+    "chatml-thinking": _jinja(_THINKING_JINJA),
     "alternating": _jinja(_ALTERNATING_JINJA),
     "go-chatml": Style(_CHATML_GO, _go_chatml),
     "go-tools": Style(_TOOLS_GO, _go_tools),

@@ -11,7 +11,17 @@ START = "\u2581"
 """Marks the pieces that begin a word, as in a GGUF file."""
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _UNKNOWN, _BEGIN, _END = 1, 2, 3
-_CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2FA1F), (0xF900, 0xFAFF))
+_CJK = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),  # not from 0x2B820, as the standard has it: what everybody copied had it so
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+"""Ideographs that are words by themselves."""
 
 
 class WordPiece:

@@ -24,7 +24,12 @@ MODELS = (
     Model("gate-r-gemma4:latest", Mode.RENDERER, "renderer", renderer="gemma4", parser="gemma4"),
     Model("gate-native:latest", text="alternating"),
     Model("gate-native-small:latest", text="alternating", parameters={"num_ctx": 256}),
-    Model("gate-native-chatml:latest", capabilities=("completion", "tools", "thinking"), blob="shared"),
+    Model(
+        "gate-native-chatml:latest",
+        text="chatml-thinking",
+        capabilities=("completion", "tools", "thinking"),
+        blob="shared",
+    ),
     Model("gate-nobos:latest", Mode.GO, "go-tools", capabilities=("completion", "tools"), blob="shared"),
     Model("all-minilm:latest", Mode.EMBEDDING, "none", capabilities=("embedding",), context_length=512),
 )
