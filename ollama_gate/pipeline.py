@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import aiohttp
 from aiohttp import web
 
 from ollama_gate import refusals, window
@@ -33,6 +32,7 @@ from ollama_gate.settle import Settler
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream
+from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import SERVER, Passage, give_back, relay, relay_whole
@@ -270,7 +270,7 @@ class Pipeline:
         judged: Judged,
         turn: Turn,
         lease: Lease | FreePass,
-    ) -> aiohttp.ClientResponse:
+    ) -> Answer:
         """Send the gate's own body; returns with Ollama's status line."""
         forced = force(inference, judged.applied.window, judged.output)
         turn.notes.extend(forced.notes)
@@ -323,7 +323,7 @@ class Pipeline:
 
         return make
 
-    async def _understood(self, answer: aiohttp.ClientResponse, inference: InferenceRequest, judged: Judged) -> None:
+    async def _understood(self, answer: Answer, inference: InferenceRequest, judged: Judged) -> None:
         """Turn Ollama's own "does not fit" into the gate's refusal: clients understand that one."""
         if answer.status < 400:
             return

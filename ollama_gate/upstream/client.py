@@ -1,24 +1,24 @@
-"""The one client towards Ollama: connections, timeouts, and foreign errors turned into the gate's own."""
+"""The one client towards Ollama: connections that are kept and used again, and the requests that go over them."""
 
 import asyncio
-import io
-from collections.abc import AsyncIterable, Iterator, Mapping
-from contextlib import contextmanager
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
-import aiohttp
 import orjson
 from multidict import CIMultiDict
-from yarl import URL
 
 from ollama_gate.errors import UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
+from ollama_gate.upstream.connection import Answer, Connection
+from ollama_gate.wire.http1 import request_head
 
-_READ_BUFFER: Final = 256 * 1024
-_LONGEST_HEADER: Final = 64 * 1024
-_IN_PIECES: Final = 1 << 20
-"""From how many bytes on a body is sent in pieces: aiohttp writes a `bytes` in one go, whoever waits meanwhile."""
+_KEPT_IDLE: Final = 30.0
+"""Seconds that an unused connection is kept."""
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods whose request may be sent a second time when a kept connection turns out to be dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +44,38 @@ class Upstream:
     def __init__(self, settings: UpstreamSettings) -> None:
         """Keep the settings; connections are opened when they are needed."""
         self.settings = settings
-        self._base = URL(settings.url)
-        self._prefix = self._base.raw_path.rstrip("/")
-        self._origin = self._base.origin()
-        self._session: aiohttp.ClientSession | None = None
-        self._timeout = aiohttp.ClientTimeout(
-            total=None, connect=None, sock_connect=settings.connect_timeout, sock_read=settings.idle_timeout
-        )
+        parts = urlsplit(settings.url)
+        secure = parts.scheme == "https"
+        self._host = parts.hostname or "127.0.0.1"
+        self._port = parts.port or (443 if secure else 80)
+        self._prefix = parts.path.rstrip("/")
+        shown = f"[{self._host}]" if ":" in self._host else self._host
+        self._named = shown if self._port == (443 if secure else 80) else f"{shown}:{self._port}"
+        self._tls = ssl.create_default_context() if secure else None
+        self._open = False
+        self._idle: list[Connection] = []
+        """Kept connections, the one used last at the end."""
+        self._all: set[Connection] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._places = asyncio.Semaphore(settings.max_connections) if settings.max_connections else None
 
     async def __aenter__(self) -> Self:
-        """Open the connection pool."""
-        connector = aiohttp.TCPConnector(limit=self.settings.max_connections, ttl_dns_cache=60, keepalive_timeout=30)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=self._timeout,
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=_READ_BUFFER,
-            max_line_size=_LONGEST_HEADER,
-            max_field_size=_LONGEST_HEADER,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        )
+        """Take requests from here on."""
+        self._open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close every connection."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        self._open = False
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in tuple(self._all):
+            connection.abort()
+        self._idle.clear()
+        self._all.clear()
+        await asyncio.sleep(0)  # their transports close in the loop's next turn
 
     async def send(
         self,
@@ -82,13 +83,13 @@ class Upstream:
         target: str,
         headers: CIMultiDict[str],
         body: bytes | AsyncIterable[bytes] | None,
-    ) -> aiohttp.ClientResponse:
+    ) -> Answer:
         """Send one request and return when its status line and headers are there; the body is read by the caller.
 
         Args:
             method: any HTTP method.
             target: raw path and query, as they stand in the request line.
-            headers: what goes upstream; Host is set here.
+            headers: what goes upstream; Host is set here, and what frames the body where it is not there yet.
             body: whole, or pieces that are sent as they come.
 
         Raises:
@@ -96,15 +97,90 @@ class Upstream:
             UpstreamTimeout: no headers within the idle timeout.
             UpstreamBroken: the connection ended before the headers were whole.
         """
-        session = self._session
-        if session is None:
+        if not self._open:
             raise UpstreamUnreachable("the gate is not started")
-        url = self._origin.join(URL(self._prefix + target, encoded=True))
-        data = io.BytesIO(body) if isinstance(body, bytes) and len(body) >= _IN_PIECES else body
-        with foreign_errors():
-            return await session._request(  # noqa: SLF001 - what session.request() awaits, without its wrapper object
-                method, url, headers=headers, data=data, allow_redirects=False
-            )
+        if isinstance(body, bytes):
+            headers["Content-Length"] = str(len(body))
+        elif body is not None and "Content-Length" not in headers:
+            headers["Transfer-Encoding"] = "chunked"
+            body = _chunked(body)
+        elif body is None and method not in _SAFE:
+            headers["Content-Length"] = "0"
+        try:
+            head = request_head(method, self._prefix + target, self._named, headers)
+        except ValueError as bad:
+            raise UpstreamUnreachable(str(bad)) from bad
+        if self._places is not None:
+            await self._places.acquire()
+        connection: Connection | None = None
+        try:
+            while True:
+                kept = self._kept()
+                connection = kept if kept is not None else await self._connect()
+                try:
+                    answer = await connection.exchange(head, body, bodiless=method == "HEAD")
+                except UpstreamBroken:
+                    if kept is None or kept.heard or body is not None or method not in _SAFE:
+                        raise
+                    self._forget(kept)  # closed by the other side just before it was used again
+                    continue
+                return Answer(answer, connection, self._given_back)
+        except BaseException:
+            if connection is not None:
+                connection.abort()
+                self._forget(connection)
+            if self._places is not None:
+                self._places.release()
+            raise
+
+    def _kept(self) -> Connection | None:
+        """The connection that was used last, if it is still good."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+            self._all.discard(connection)
+        return None
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self.settings.idle_timeout), self._host, self._port, ssl=self._tls
+                )
+        except TimeoutError as failure:
+            raise UpstreamUnreachable("no connection within the connect timeout") from failure
+        except OSError as failure:  # refused, unknown name, TLS
+            raise UpstreamUnreachable(str(failure) or type(failure).__name__) from failure
+        self._all.add(connection)
+        return connection
+
+    def _given_back(self, connection: Connection) -> None:
+        if connection.reusable and self._open:
+            loop = asyncio.get_running_loop()
+            connection.idle_since = loop.time()
+            self._idle.append(connection)
+            if self._sweep is None:
+                self._sweep = loop.call_later(_KEPT_IDLE, self._drop_old)
+        else:
+            connection.abort()
+            self._forget(connection)
+        if self._places is not None:
+            self._places.release()
+
+    def _drop_old(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - _KEPT_IDLE
+        for connection in [one for one in self._idle if one.closed or one.idle_since <= oldest]:
+            connection.abort()
+            self._forget(connection)
+        self._sweep = loop.call_later(_KEPT_IDLE, self._drop_old) if self._idle else None
+
+    def _forget(self, connection: Connection) -> None:
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
 
     async def get_json(self, path: str, *, within: float = 10.0) -> Any:
         """Read a small JSON document of Ollama's; None when it answers with an error."""
@@ -138,8 +214,7 @@ class Upstream:
                 answer = await self.send(method, path, headers, body)
                 whole = False
                 try:
-                    with foreign_errors():
-                        raw = await answer.read()
+                    raw = await answer.read()
                     whole = True
                 finally:
                     if whole:
@@ -151,16 +226,9 @@ class Upstream:
         return answer.status, raw
 
 
-@contextmanager
-def foreign_errors() -> Iterator[None]:
-    """Turn aiohttp's and the system's errors into the gate's own."""
-    try:
-        yield
-    except aiohttp.ClientConnectorError as failure:
-        raise UpstreamUnreachable(str(failure.os_error) or str(failure)) from failure
-    except aiohttp.ConnectionTimeoutError as failure:
-        raise UpstreamUnreachable("no connection within the connect timeout") from failure
-    except (aiohttp.SocketTimeoutError, aiohttp.ServerTimeoutError) as failure:
-        raise UpstreamTimeout("Ollama sent nothing within the idle timeout") from failure
-    except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as failure:
-        raise UpstreamBroken(str(failure) or type(failure).__name__) from failure
+async def _chunked(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of a body of unknown length, framed."""
+    async for piece in pieces:
+        if piece:
+            yield b"%x\r\n%b\r\n" % (len(piece), piece)
+    yield b"0\r\n\r\n"

@@ -9,10 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-import aiohttp
 import orjson
 
-from ollama_gate.upstream.client import foreign_errors
+from ollama_gate.upstream.connection import Answer
 
 _SMALL: Final = 64 * 1024
 _EMBED_TEXTS: Final = (
@@ -34,15 +33,14 @@ class Overflow:
     """Tokens of the slot."""
 
 
-async def overflow_of(answer: aiohttp.ClientResponse) -> Overflow | None:
+async def overflow_of(answer: Answer) -> Overflow | None:
     """Whether an answer is a refusal for length; its body is read only if it is a small error.
 
     Reading it takes nothing away: `answer.read()` gives the same bytes again.
     """
-    if answer.status not in (400, 500) or answer.content_length is None or answer.content_length > _SMALL:
+    if answer.status not in (400, 500) or answer.length is None or answer.length > _SMALL:
         return None
-    with foreign_errors():
-        return understand(await answer.read())
+    return understand(await answer.read())
 
 
 def understand(body: bytes) -> Overflow | None:

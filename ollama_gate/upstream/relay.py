@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import aiohttp
 from aiohttp import web
 
-from ollama_gate.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
+from ollama_gate.errors import UpstreamError
 from ollama_gate.turn import Phase, Turn
-from ollama_gate.upstream.client import foreign_errors
+from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_client
 from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd
@@ -50,7 +49,7 @@ class Passage:
 
 async def relay(
     request: web.BaseRequest,
-    answer: aiohttp.ClientResponse,
+    answer: Answer,
     *,
     turn: Turn,
     observer: Observer,
@@ -96,23 +95,14 @@ async def relay(
 
 
 async def _pump(
-    answer: aiohttp.ClientResponse,
+    answer: Answer,
     response: web.StreamResponse,
     observer: Observer,
     passage: Passage,
     clock: Callable[[], float],
 ) -> None:
-    read, write, look = answer.content.readany, response.write, observer.feed
-    while True:
-        # foreign_errors() would do, but costs more than everything else here, once for each token.
-        try:
-            data: bytes = await read()
-        except (aiohttp.SocketTimeoutError, aiohttp.ServerTimeoutError) as failure:
-            raise UpstreamTimeout("Ollama was silent for longer than the idle timeout, in mid-answer") from failure
-        except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError) as failure:
-            raise UpstreamBroken(str(failure) or type(failure).__name__) from failure
-        if not data:
-            return
+    read, write, look = answer.readany, response.write, observer.feed
+    while data := await read():
         if passage.first_byte_at is None:
             passage.first_byte_at = clock()
         passage.bytes += len(data)
@@ -122,7 +112,7 @@ async def _pump(
 
 async def relay_whole(
     request: web.BaseRequest,
-    answer: aiohttp.ClientResponse,
+    answer: Answer,
     *,
     turn: Turn,
     observer: Observer,
@@ -136,12 +126,11 @@ async def relay_whole(
     Raises:
         UpstreamError: Ollama's answer ended early; nothing has been sent to the client.
     """
-    length = answer.content_length
+    length = answer.length
     if length is None or length > _WHOLE:
         return await relay(request, answer, turn=turn, observer=observer, passage=passage, clock=clock)
     try:
-        with foreign_errors():
-            body = await answer.read()
+        body = await answer.read()
         passage.whole = True
     finally:
         give_back(answer, whole=passage.whole)
@@ -170,7 +159,7 @@ def abort(request: web.BaseRequest) -> None:
         request.transport.abort()
 
 
-def give_back(answer: aiohttp.ClientResponse, *, whole: bool) -> None:
+def give_back(answer: Answer, *, whole: bool) -> None:
     """Return the connection to the pool, or cut it: Ollama stops its work when its caller is gone."""
     if whole:
         answer.release()

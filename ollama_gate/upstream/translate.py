@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import aiohttp
 import orjson
 from aiohttp import web
 
@@ -17,7 +16,7 @@ from ollama_gate.errors import UpstreamBroken, UpstreamError
 from ollama_gate.requests import AnswerWriter
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
-from ollama_gate.upstream.client import foreign_errors
+from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.relay import SERVER, Observer, Passage, give_back
 from ollama_gate.wire.ndjson import LineSplitter
 
@@ -98,7 +97,7 @@ class Translation:
         self._writer: AnswerWriter | None = None
         self._lifeline: Lifeline | None = None
 
-    async def stream(self, sending: Awaitable[aiohttp.ClientResponse]) -> web.StreamResponse:
+    async def stream(self, sending: Awaitable[Answer]) -> web.StreamResponse:
         """Wait for Ollama's answer and hand it on as a stream.
 
         Args:
@@ -135,7 +134,7 @@ class Translation:
             give_back(answer, whole=self._passage.whole)
         return response
 
-    async def whole(self, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def whole(self, answer: Answer) -> web.StreamResponse:
         """Hand an answer that is not streamed on.
 
         Raises:
@@ -154,7 +153,7 @@ class Translation:
         writer = await self._make_writer()
         return await self._answer(answer.status, writer.whole(native))
 
-    async def _failed(self, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _failed(self, answer: Answer) -> web.StreamResponse:
         """Hand an error of Ollama's on, in the dialect's shape and with its own status."""
         message = _message(await self._read(answer), answer)
         if self._response is not None:
@@ -162,10 +161,9 @@ class Translation:
         writer = await self._make_writer()
         return await self._answer(answer.status, writer.failed(answer.status, message))
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, answer: Answer) -> bytes:
         try:
-            with foreign_errors():
-                body = await answer.read()
+            body = await answer.read()
             self._passage.whole = True
         finally:
             give_back(answer, whole=self._passage.whole)
@@ -201,17 +199,13 @@ class Translation:
         self._lifeline = Lifeline(response, self._writer, self._signs_every)
         return response
 
-    async def _pump(self, answer: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
+    async def _pump(self, answer: Answer, response: web.StreamResponse) -> None:
         writer, lifeline, passage = self._writer, self._lifeline, self._passage
         if writer is None or lifeline is None:
             return
         lines, look, translate = LineSplitter(), self._observer.feed, writer.feed
         try:
-            while True:
-                with foreign_errors():
-                    data: bytes = await answer.content.readany()
-                if not data:
-                    break
+            while data := await answer.readany():
                 if passage.first_byte_at is None:
                     passage.first_byte_at = self._clock()
                 passage.bytes += len(data)
@@ -265,7 +259,7 @@ def _chunk(line: bytes) -> dict[str, Any]:
     return chunk
 
 
-def _message(body: bytes, answer: aiohttp.ClientResponse) -> str:
+def _message(body: bytes, answer: Answer) -> str:
     """Ollama's error text, whatever shape it came in."""
     try:
         error = orjson.loads(body).get("error")

@@ -1,0 +1,317 @@
+"""One connection to Ollama: a request goes out, an answer comes in, and its body waits for whoever reads it.
+
+Written for a relay: the body is handed over as the reads brought it, nothing is parsed twice, and there is no object
+between the socket and the reader but this one. A reader that is slow makes the socket wait, not the memory grow.
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, Callable
+from typing import Final, cast
+
+from multidict import CIMultiDict
+
+from ollama_gate.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
+from ollama_gate.tasks import spawn
+from ollama_gate.wire.http1 import AnswerHead, AnswerReader
+
+_MOST_WAITING: Final = 512 * 1024
+"""Bytes of a body that may wait for their reader; beyond that nothing is read from the socket."""
+_JOINED: Final = 64 * 1024
+"""Longest request body that is copied behind its head, to go out in one write."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection, used for one exchange at a time."""
+
+    __slots__ = (
+        "_body_task",
+        "_drained",
+        "_failure",
+        "_heard_at",
+        "_idle_timeout",
+        "_loop",
+        "_parts",
+        "_paused",
+        "_reader",
+        "_timer",
+        "_transport",
+        "_waiter",
+        "_waiting",
+        "closed",
+        "heard",
+        "idle_since",
+    )
+
+    def __init__(self, idle_timeout: float) -> None:
+        """Start unconnected.
+
+        Args:
+            idle_timeout: seconds of silence, while something is awaited, after which the exchange has failed.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._idle_timeout = idle_timeout
+        self._reader = AnswerReader()
+        self._transport: asyncio.Transport | None = None
+        self._parts: list[bytes] = []
+        self._waiting = 0
+        """Bytes in `_parts`."""
+        self._paused = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: UpstreamError | None = None
+        self._heard_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Future[None] | None = None
+        """Pending while Ollama does not take the request's body as fast as it comes."""
+        self._body_task: asyncio.Task[None] | None = None
+        self.closed = False
+        self.heard = False
+        """Whether any byte of the answer has come."""
+        self.idle_since = 0.0
+        """When its last exchange ended, in the loop's seconds; for the pool."""
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep where to write to."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
+
+    def data_received(self, data: bytes) -> None:
+        """Undo the framing and keep what is the body's."""
+        self._heard_at = self._loop.time()
+        self.heard = True
+        reader = self._reader
+        try:
+            body = reader.feed(data)
+        except UpstreamError as failure:
+            self._fail(failure)
+            return
+        if body:
+            self._parts.append(body)
+            self._waiting += len(body)
+            if self._waiting > _MOST_WAITING and not self._paused and self._transport is not None:
+                self._transport.pause_reading()
+                self._paused = True
+        elif not reader.done and reader.head is None:
+            return
+        if reader.excess:
+            self.abort()
+        if (waiter := self._waiter) is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def eof_received(self) -> bool:
+        """Let the transport close itself."""
+        return False
+
+    def connection_lost(self, failure: Exception | None) -> None:
+        """Whatever is still awaited does not come any more."""
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        if self._body_task is not None:
+            self._body_task.cancel()
+        try:
+            if failure is not None and not self._reader.done:
+                raise UpstreamBroken(str(failure) or type(failure).__name__)
+            self._reader.end()
+        except UpstreamError as broken:
+            self._fail(broken)
+        self._wake()
+        self._transport = None
+
+    def pause_writing(self) -> None:
+        """Ollama does not read as fast as the body comes."""
+        self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
+    # What the client calls.
+
+    async def exchange(self, head: bytes, body: bytes | AsyncIterable[bytes] | None, *, bodiless: bool) -> AnswerHead:
+        """Send a request and wait for the head of its answer.
+
+        Args:
+            head: the request's head, with Content-Length, or with Transfer-Encoding where the body is framed already.
+            body: the bytes behind it, whole or in pieces.
+            bodiless: the answer has no body whatever it says.
+
+        Raises:
+            UpstreamTimeout: silence for longer than the idle timeout.
+            UpstreamBroken: the connection ended, or what came is not HTTP.
+        """
+        transport = self._transport
+        if transport is None or self.closed:
+            raise UpstreamBroken("Ollama closed the connection")
+        self._reader.begin(bodiless=bodiless)
+        self.heard = False
+        if isinstance(body, bytes):
+            if len(body) <= _JOINED:
+                transport.write(head + body)
+            else:
+                transport.write(head)
+                transport.write(body)
+        else:
+            transport.write(head)
+            if body is not None:
+                self._body_task = spawn(self._send(body), name="request body", quiet=True)
+        self._watch()
+        reader = self._reader
+        while reader.head is None:
+            await self._wait()
+        return reader.head
+
+    async def readany(self) -> bytes:
+        """The bytes of the body that are there, waiting for some; empty at its end.
+
+        Raises:
+            UpstreamError: there will be no more, though the body is not at its end.
+        """
+        parts = self._parts
+        while not parts:
+            if self._reader.done:
+                return b""
+            await self._wait()
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        self._waiting = 0
+        if self._paused:
+            self._paused = False
+            self._heard_at = self._loop.time()
+            if self._transport is not None:
+                self._transport.resume_reading()
+        return data
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another exchange may follow: this one went to its end on both sides."""
+        sent = self._body_task is None or self._body_task.done()
+        return self._reader.done and self._reader.keep_alive and not self.closed and sent and not self._parts
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self.closed = True
+        if self._body_task is not None:
+            self._body_task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, failure: UpstreamError) -> None:
+        if self._failure is None:
+            self._failure = failure
+        self.abort()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        """Wait until something has changed."""
+        if self._failure is not None:
+            raise self._failure
+        if self.closed:
+            raise UpstreamBroken("the connection to Ollama is closed")
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    async def _send(self, body: AsyncIterable[bytes]) -> None:
+        try:
+            async for piece in body:
+                if self._transport is None:
+                    return
+                self._transport.write(piece)
+                self._heard_at = self._loop.time()
+                if self._drained is not None:
+                    await self._drained
+        except asyncio.CancelledError:
+            raise
+        except Exception as failure:  # noqa: BLE001 - whoever sends the body may fail in any way
+            self._fail(UpstreamBroken(f"the request's body ended early: {failure}"))
+
+    def _watch(self) -> None:
+        """Keep one timer for the connection's life; it looks at the clock of the last byte, and is not set anew."""
+        self._heard_at = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._idle_timeout, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._reader.done:
+            return  # the next exchange sets it again
+        silent = self._loop.time() - self._heard_at
+        if silent >= self._idle_timeout and not self._paused:
+            phase = "before its answer began" if self._reader.head is None else "in mid-answer"
+            self._fail(UpstreamTimeout(f"Ollama was silent for longer than the idle timeout, {phase}"))
+            return
+        left = self._idle_timeout - silent if silent < self._idle_timeout else self._idle_timeout
+        self._timer = self._loop.call_later(left, self._look)
+
+
+class Answer:
+    """Ollama's answer to one request. Give it back with `release` in any case, or cut it with `close`."""
+
+    __slots__ = ("_connection", "_give_back", "_kept", "headers", "length", "reason", "status")
+
+    def __init__(self, head: AnswerHead, connection: Connection, give_back: Callable[[Connection], None]) -> None:
+        """Take over a connection whose answer has begun.
+
+        Args:
+            head: the answer's head.
+            connection: where its body comes from.
+            give_back: takes the connection when the body was read, or was cut.
+        """
+        self.status: int = head.status
+        self.reason: str = head.reason
+        self.headers: CIMultiDict[str] = head.headers
+        self.length: int | None = head.length
+        """Bytes of the body where the head says it."""
+        self._connection: Connection | None = connection
+        self._give_back = give_back
+        self._kept: bytes | None = None
+
+    async def readany(self) -> bytes:
+        """The bytes of the body that are there, waiting for some; empty at its end.
+
+        Raises:
+            UpstreamError: the answer breaks off.
+        """
+        if self._kept is not None:
+            data, self._kept = self._kept, b""
+            return data
+        if self._connection is None:
+            return b""
+        return await self._connection.readany()
+
+    async def read(self) -> bytes:
+        """The whole body. Reading takes nothing away: it can be read again, and `readany` gives it once more.
+
+        Raises:
+            UpstreamError: the answer breaks off.
+        """
+        if self._kept is None:
+            first = await self.readany()
+            parts = [first]
+            while data := await self.readany():
+                parts.append(data)
+            self._kept = first if len(parts) == 1 else b"".join(parts)
+        return self._kept
+
+    def release(self) -> None:
+        """Let the connection be used again if the answer went to its end; cut it otherwise."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._give_back(connection)
+
+    def close(self) -> None:
+        """Cut the connection: Ollama stops its work when its caller is gone."""
+        if self._connection is not None:
+            self._connection.abort()
+            self.release()
