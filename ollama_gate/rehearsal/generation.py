@@ -17,7 +17,6 @@ from ollama_gate.rehearsal.window import context_shift
 
 _REPEATS = 30
 """More equal tokens than this, and Ollama ends the stream without a word (`llm/llama_server.go:Completion`)."""
-_NS = 1_000_000_000
 _PROMPT_TOKEN_NS = 200_000
 """What evaluating a prompt token is said to take when the rehearsal takes no time for it."""
 
@@ -34,7 +33,6 @@ class Task:
     stop: Sequence[str] = ()
     repeat_guard: bool = True
     """Only Ollama's `/completion` path has it."""
-    tools: bool = True
     rate: float = 0.0
     """Tokens a second; 0 as fast as they can be sent."""
     prompt_rate: float = 0.0
@@ -54,7 +52,6 @@ class Delta:
     content: str = ""
     thinking: str = ""
     calls: list[Any] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -130,7 +127,7 @@ class _Speech:
             same, last = (same + 1, last) if token == last else (0, token)
             if task.repeat_guard and same > _REPEATS:
                 return
-            if delta := self._say(token, part):
+            if delta := self._say(part):
                 yield delta
             if self.held.stopped:
                 self.reason = "stop"
@@ -159,18 +156,18 @@ class _Speech:
         self.entry.notes.append(f"shift: {shift.discard} tokens forgotten after the first {shift.keep}")
         return True
 
-    def _say(self, token: int, part: "Part") -> Delta | None:
+    def _say(self, part: "Part") -> Delta | None:
         if part.call is not None:
-            return Delta(calls=[part.call], tokens=[token]) if part.ends else None
+            return Delta(calls=[part.call]) if part.ends else None
         text = part.text
         if self.task.long_line and self.entry.generated == self.task.long_line[0] + 1:
             text += "x" * self.task.long_line[1]
         if not text:
             return None
         if part.thinking:
-            return Delta(thinking=text, tokens=[token])
+            return Delta(thinking=text)
         text = self.held.take(text)
-        return Delta(content=text, tokens=[token]) if text else None
+        return Delta(content=text) if text else None
 
 
 @dataclass(frozen=True, slots=True)

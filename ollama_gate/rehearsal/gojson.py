@@ -98,11 +98,6 @@ def write(value: Any) -> bytes:
     return out
 
 
-def quoted(value: str) -> bytes:
-    """One JSON string as Go writes it."""
-    return write(value)
-
-
 def float32(value: float) -> bytes:
     """The shortest digits that give the same 32-bit float, laid out as Go does."""
     (exact,) = struct.unpack("f", struct.pack("f", value))

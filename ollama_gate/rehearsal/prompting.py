@@ -82,6 +82,8 @@ class Prompter:
         Raises:
             StatusError: 400 when it would have to be cut and the runner was launched without context shift.
         """
+        if self.model.vocabulary.specials[0] and not native_route:
+            text = text.removeprefix("<bos>")  # `completionPrompt` takes it off, so that it is not there twice
         ids = self.model.vocabulary.encode(text, special=True)
         num_ctx = self.runner.num_ctx
         if not self.truncate or images or native_route or num_ctx <= 1 or len(text.encode()) < num_ctx:

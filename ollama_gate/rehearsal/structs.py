@@ -21,13 +21,12 @@ class Where:
 
     struct: str
     path: tuple[str, ...] = ()
-    package: str = "api"
 
     def wrong(self, value: Any, wanted: str) -> JsonError:
         """Go's UnmarshalTypeError."""
         word = _word(value)
         if not self.path:
-            return JsonError(f"json: cannot unmarshal {word} into Go value of type {self.package}.{self.struct}")
+            return JsonError(f"json: cannot unmarshal {word} into Go value of type api.{self.struct}")
         field = ".".join(self.path)
         return JsonError(f"json: cannot unmarshal {word} into Go struct field {self.struct}.{field} of type {wanted}")
 

@@ -67,8 +67,6 @@ class Vocabulary:
         self._bos = self._added("bos", default=kind == "llama" or metadata.get("tokenizer.ggml.pre") == "llama-bpe")
         self._eos = self._added("eos", default=False)
         self.specials = (len(self._bos), len(self._eos))
-        self.eos = int(metadata.get("tokenizer.ggml.eos_token_id", 0))
-        self.size = len(metadata["tokenizer.ggml.tokens"])
 
     def _added(self, name: str, *, default: bool) -> list[int]:
         wanted = bool(self.metadata.get(f"tokenizer.ggml.add_{name}_token", default))

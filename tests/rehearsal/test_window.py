@@ -156,3 +156,12 @@ async def test_native_chat_drops_messages_but_never_cuts(upstream: Rehearsal) ->
     assert json.loads(answer.body)["prompt_eval_count"] < 256
     assert "messages dropped" in upstream.journal[-1].notes[-1]
     assert not any("cut" in note for note in upstream.journal[-1].notes)
+
+
+async def test_a_written_bos_is_not_there_twice(upstream: Rehearsal) -> None:
+    counts = []
+    for prompt in ("hello", "<bos>hello"):
+        body = {"model": "rehearsal-go", "stream": False, "raw": True, "prompt": prompt, "options": {"num_predict": 1}}
+        answer = await exchange(upstream.url, "POST", "/api/generate", body=json.dumps(body).encode())
+        counts.append(json.loads(answer.body)["prompt_eval_count"])
+    assert counts[0] == counts[1]
