@@ -18,6 +18,7 @@ from ollama_gate.admission.residents import Reported, read_ps
 from ollama_gate.admission.shapes import UnknownShape, shape_from_show
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
+from ollama_gate.catalog.names import InvalidName
 from ollama_gate.config import Config
 from ollama_gate.machine import memory_bytes
 from ollama_gate.observe.metrics import Metrics
@@ -125,9 +126,19 @@ class Admission:
             return Demand.guess(card.size, num_ctx)
 
     async def _residents(self) -> Sequence[Reported]:
-        answer = await self._upstream.get_json("/api/ps")
+        rows = await self._catalog.residents()
+        for row in rows:
+            await self._meet(row.get("model"))
         now, wall = self._clock(), time.time()
-        return read_ps(answer if isinstance(answer, dict) else {}, self._runner, now=now, wall=wall)
+        return read_ps({"models": rows}, self._runner, now=now, wall=wall)
+
+    async def _meet(self, name: object) -> None:
+        """Have the card of a resident model at hand: its runner is the key that it is booked under."""
+        if isinstance(name, str) and self._catalog.last_known(name) is None:
+            try:
+                await self._catalog.card(name)
+            except InvalidName:
+                return
 
     def _runner(self, name: str) -> str:
         """The key under which a model of /api/ps is booked."""
