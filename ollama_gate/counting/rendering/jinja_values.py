@@ -15,7 +15,7 @@ from jinja2.runtime import Undefined
 from ollama_gate.errors import RenderError
 
 STEPS: Final = 50_000
-STEPS_PER_ITEM: Final = 2_000
+STEPS_PER_ITEM: Final = 1_000
 """Loop turns, calls and values printed in one rendering, and for each message and tool. Real templates take tens."""
 CHARACTERS: Final = 10_000_000
 CHARACTERS_PER_CHARACTER: Final = 64
@@ -152,24 +152,30 @@ def to_json(
     Floats have six significant digits there, and integers beyond 64 bits wrap or become floats.
     """
     odd = _odd_numbers(value, budget)
-    if odd:
-        value = _spelled(value)
+    mark = _unused_mark(value) if odd else ""
     text = json.dumps(
-        value,
+        _marked(value, mark) if odd else value,
         ensure_ascii=ensure_ascii,
         indent=indent,
         separators=separators or (", " if indent is None else ",", ": "),
-        default=lambda _: None,
+        default=_null,
     )
     for number in odd:
-        marked = json.dumps(f"{_MARK}{number}{_MARK}", ensure_ascii=ensure_ascii)
-        text = text.replace(marked, number)
+        text = text.replace(json.dumps(f"{mark}{number}", ensure_ascii=ensure_ascii), number)
     budget.write(len(text))
     return text
 
 
-_MARK: Final = "\ue000number\ue000"
-"""Stands around a number that Python would spell differently, until the text is made."""
+def _null(_: object) -> None:
+    """What is no JSON is written as null."""
+
+
+def _unused_mark(value: Any) -> str:
+    """Text that is nowhere in a value: it marks the numbers that Python would spell differently."""
+    text, mark = json.dumps(value, ensure_ascii=False, default=_null), "\ue000"
+    while mark in text:
+        mark += "\ue000"
+    return mark
 
 
 def _odd_numbers(value: Any, budget: Budget) -> set[str]:
@@ -188,13 +194,13 @@ def _odd_numbers(value: Any, budget: Budget) -> set[str]:
     return odd
 
 
-def _spelled(value: Any) -> Any:
+def _marked(value: Any, mark: str) -> Any:
     if isinstance(value, dict):
-        return {key: _spelled(item) for key, item in value.items()}
+        return {key: _marked(item, mark) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_spelled(item) for item in value]
+        return [_marked(item, mark) for item in value]
     if isinstance(value, float) or (isinstance(value, int) and not -_INT64 <= value < _INT64):
-        return f"{_MARK}{_number(value)}{_MARK}"
+        return f"{mark}{_number(value)}"
     return value
 
 
