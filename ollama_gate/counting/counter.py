@@ -7,19 +7,19 @@ the count, and what it says is believed over what was believed before.
 
 import asyncio
 import hashlib
-import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
-from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.catalog.card import ModelCard
 from ollama_gate.counting import bound
 from ollama_gate.counting.bound import TemplateCost
+from ollama_gate.counting.known import Known, says_nothing
 from ollama_gate.counting.measuring import Meter, ModelTokenizer, images_in
 from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.rendering.local import LocalRenderer
@@ -36,8 +36,6 @@ _MEMORY: Final = 512
 """Counts that are kept for bodies that come again."""
 _SAMPLE_EVERY: Final = 10.0
 """Seconds between two exact counts of one model that are made only to compare them with Ollama's."""
-_UNCHECKED_MARGIN: Final = 0.02
-"""Margin of a count whose rendering was not yet compared with Ollama's."""
 
 Ask = Callable[[InferenceRequest, ModelCard, Window], Awaitable[str]]
 """Asks Ollama for the text of a prompt; raises RenderError or TemplateRefused."""
@@ -63,26 +61,6 @@ class CountingPolicy:
     timeout: float = 30.0
     refuse_unknown: bool = False
     margin: float = 0.25
-
-
-@dataclass(slots=True)
-class Known:
-    """What is known of one model's prompts."""
-
-    card: ModelCard
-    cost: TemplateCost = field(default_factory=TemplateCost)
-    meter: Meter | None = None
-    why: str = ""
-    """Why there is no meter."""
-    trust: Trust = field(default_factory=Trust)
-    checked: bool = False
-    """Whether the rendering here was compared with Ollama's."""
-    image_tokens: float | None = None
-    """Learned from answers."""
-    sampled_at: float = -1e9
-    preparing: asyncio.Task[None] | None = None
-    checking: asyncio.Task[None] | None = None
-    failed_at: float | None = None
 
 
 class Counter:
@@ -158,7 +136,7 @@ class Counter:
             most = known.meter.tokenizer.facts.byte_bound(size.bytes)
         else:
             most = bound.tokens_of_bytes(size.bytes, str(card.model_info.get("tokenizer.ggml.model")))
-        return None if most is None else most + size.images * self._image_cost(known, image_tokens)
+        return None if most is None else most + size.images * known.image_cost(image_tokens)
 
     async def count(
         self,
@@ -194,7 +172,7 @@ class Counter:
             return PromptCount(least, most, Rung.BOUND, Parts(messages=least), why="it was not counted further")
         key = _count_key(request, card, image_tokens, exactly=exactly)
         held = self._counts.get(key)
-        if held is not None and not self._dated(meter):
+        if held is not None and not meter.renderer.dated:
             self._counts.move_to_end(key)
             return held
         count = await self._count(request, known, meter, room, image_tokens)
@@ -258,11 +236,11 @@ class Counter:
         """Hold a count against what Ollama reported, and believe Ollama."""
         known = self.known(card)
         reported = end.prompt_eval_count if end.done or request.kind is Kind.EMBED else None
-        if self._says_nothing(request, card):
+        if says_nothing(request, card, self._version()):
             reported = None
         images = images_in(request) if request.kind is not Kind.EMBED else 0
         if images:
-            self._learn_image(known, count, images, reported)
+            known.learn_image(count, images, reported)
             self._report(card, count.rung, compare(Basis.ESTIMATED, count.tokens, count.at_most, reported))
             return
         drift = compare(count.basis, count.tokens, count.at_most, reported)
@@ -335,7 +313,7 @@ class Counter:
             try:
                 tokens, images = await self._in_thread(meter.here, request, self._now())
                 if await self._agrees(known, room):
-                    return self._made(known, tokens, images, image_tokens, Basis.HERE)
+                    return known.counted(tokens, images, image_tokens, Basis.HERE, self._policy.margin)
             except TemplateRefused:
                 raise
             except RenderError as failure:
@@ -344,7 +322,9 @@ class Counter:
         if self._policy.ask_upstream:
             least, images = await self._in_thread(meter.estimate, request)
             if least * 0.8 > grace_limit(room) and not await self._loaded(known.card):
-                return self._estimated(known, least, images, image_tokens, f"{why}; the model is not loaded")
+                return known.estimated(
+                    least, images, image_tokens, self._policy.margin, f"{why}; the model is not loaded"
+                )
             try:
                 text = await self._ask(request, known.card, room)
             except TemplateRefused:
@@ -353,31 +333,9 @@ class Counter:
                 why = f"{why}; {failure}"
             else:
                 tokens, images = await self._in_thread(meter.asked, text, request)
-                return self._made(known, tokens, images, image_tokens, Basis.ASKED)
+                return known.counted(tokens, images, image_tokens, Basis.ASKED, self._policy.margin)
         tokens, images = await self._in_thread(meter.estimate, request)
-        return self._estimated(known, tokens, images, image_tokens, why)
-
-    def _made(self, known: Known, tokens: int, images: int, image_tokens: int | None, basis: Basis) -> PromptCount:
-        media = images * self._image_cost(known, image_tokens)
-        total = tokens + media
-        if images:
-            margin = 0.0 if image_tokens is not None or known.image_tokens is not None else self._policy.margin
-            most = tokens + math.ceil(media * (1 + margin))
-            why = "what an image costs is configured or learned, never known"
-            return PromptCount(total, most, Rung.ESTIMATE, Parts(template=tokens, media=media), why=why, basis=basis)
-        if basis is Basis.HERE and not known.checked and known.trust.agreed == 0:
-            most = math.ceil(total * (1 + _UNCHECKED_MARGIN))
-            why = "the text made here was not yet compared with Ollama's"
-            return PromptCount(total, most, Rung.ESTIMATE, Parts(template=total), why=why, basis=basis)
-        return PromptCount(total, total, Rung.EXACT, Parts(template=total), basis=basis)
-
-    def _estimated(self, known: Known, tokens: int, images: int, image_tokens: int | None, why: str) -> PromptCount:
-        media = images * self._image_cost(known, image_tokens)
-        total = tokens + media
-        most = math.ceil(total * (1 + known.trust.margin(self._policy.margin)))
-        return PromptCount(
-            total, most, Rung.ESTIMATE, Parts(template=tokens, media=media), why=why, basis=Basis.ESTIMATED
-        )
+        return known.estimated(tokens, images, image_tokens, self._policy.margin, why)
 
     async def _without_vocabulary(
         self, request: InferenceRequest, known: Known, image_tokens: int | None
@@ -387,12 +345,12 @@ class Counter:
             raise Refused(_uncountable(known.card, why))
         if known.meter is not None:
             tokens, images = await self._in_thread(known.meter.estimate, request)
-            return self._estimated(known, tokens, images, image_tokens, why)
+            return known.estimated(tokens, images, image_tokens, self._policy.margin, why)
         size = bound.most_bytes(request, known.cost)
         most = bound.tokens_of_bytes(size.bytes, "llama") if size is not None else None
         if size is None or most is None:
             raise Refused(_uncountable(known.card, why))
-        media = size.images * self._image_cost(known, image_tokens)
+        media = size.images * known.image_cost(image_tokens)
         return PromptCount(most + media, most + media, Rung.BOUND, Parts(messages=most, media=media), why=why)
 
     async def _ready(self, known: Known) -> None:
@@ -425,31 +383,6 @@ class Counter:
         now = self._now()
         cost = bound.measure(lambda body: renderer.probe(body, now)) if not renderer.why else TemplateCost()
         return Meter(card, renderer, tokenizer, memo), cost
-
-    def _image_cost(self, known: Known, configured: int | None) -> int:
-        if configured is not None:
-            return configured
-        return math.ceil(known.image_tokens) if known.image_tokens is not None else bound.IMAGE_TOKENS
-
-    @staticmethod
-    def _learn_image(known: Known, count: PromptCount, images: int, reported: int | None) -> None:
-        if reported is None or count.basis not in (Basis.HERE, Basis.ASKED):
-            return
-        each = (reported - (count.tokens - count.parts.media)) / images
-        if each > 0:
-            known.image_tokens = max(each, known.image_tokens or 0.0)
-
-    def _says_nothing(self, request: InferenceRequest, card: ModelCard) -> bool:
-        """Whether Ollama's number is not the prompt's length.
-
-        With a format and thinking it runs twice and reports the second run; v0.30.0 left cached tokens out.
-        """
-        two_runs = bool(request.body.get("format")) and (card.thinks or bool(card.parser))
-        return two_runs or self._version() == "0.30.0" or card.mode is Mode.REMOTE
-
-    @staticmethod
-    def _dated(meter: Meter) -> bool:
-        return meter.renderer.dated
 
     async def _in_thread(self, work: Callable[..., R], *arguments: Any) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)

@@ -1,0 +1,90 @@
+"""What is known of one model's prompts, and what a number of tokens may be called because of it."""
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.counting.bound import IMAGE_TOKENS, TemplateCost
+from ollama_gate.counting.measuring import Meter
+from ollama_gate.counting.trust import Trust
+from ollama_gate.requests import Basis, InferenceRequest, Parts, PromptCount, Rung
+
+_UNCHECKED_MARGIN: Final = 0.02
+"""Margin of a count whose rendering was not yet compared with Ollama's."""
+
+
+@dataclass(slots=True)
+class Known:
+    """One model (one digest under one version of Ollama), as it is got to know."""
+
+    card: ModelCard
+    cost: TemplateCost = field(default_factory=TemplateCost)
+    meter: Meter | None = None
+    why: str = ""
+    """Why there is no meter."""
+    trust: Trust = field(default_factory=Trust)
+    checked: bool = False
+    """Whether the rendering here was compared with Ollama's."""
+    image_tokens: float | None = None
+    """Learned from answers."""
+    sampled_at: float = -1e9
+    preparing: asyncio.Task[None] | None = None
+    checking: asyncio.Task[None] | None = None
+    failed_at: float | None = None
+
+    def image_cost(self, configured: int | None) -> int:
+        """Tokens of one image: as configured, as learned, or Ollama's own guess."""
+        if configured is not None:
+            return configured
+        return math.ceil(self.image_tokens) if self.image_tokens is not None else IMAGE_TOKENS
+
+    def learn_image(self, count: PromptCount, images: int, reported: int | None) -> None:
+        """Learn an image's cost from what Ollama reported beyond the text; the dearest one seen counts."""
+        if reported is None or count.basis not in (Basis.HERE, Basis.ASKED):
+            return
+        each = (reported - (count.tokens - count.parts.media)) / images
+        if each > 0:
+            self.image_tokens = max(each, self.image_tokens or 0.0)
+
+    def counted(self, tokens: int, images: int, image_tokens: int | None, basis: Basis, margin: float) -> PromptCount:
+        """A count of a rendered text: exact, unless images or an unchecked rendering stand against it.
+
+        Args:
+            tokens: of the text.
+            images: how many come on top.
+            image_tokens: the configured cost of one.
+            basis: who rendered the text.
+            margin: the configured margin of estimates.
+        """
+        media = images * self.image_cost(image_tokens)
+        total = tokens + media
+        if images:
+            surely = image_tokens is not None or self.image_tokens is not None
+            most = tokens + math.ceil(media * (1.0 if surely else 1 + margin))
+            why = "what an image costs is configured or learned, never known"
+            return PromptCount(total, most, Rung.ESTIMATE, Parts(template=tokens, media=media), why=why, basis=basis)
+        if basis is Basis.HERE and not self.checked and self.trust.agreed == 0:
+            most = math.ceil(total * (1 + _UNCHECKED_MARGIN))
+            why = "the text made here was not yet compared with Ollama's"
+            return PromptCount(total, most, Rung.ESTIMATE, Parts(template=total), why=why, basis=basis)
+        return PromptCount(total, total, Rung.EXACT, Parts(template=total), basis=basis)
+
+    def estimated(self, tokens: int, images: int, image_tokens: int | None, margin: float, why: str) -> PromptCount:
+        """A count of contents alone, with the margin that this model has earned."""
+        media = images * self.image_cost(image_tokens)
+        total = tokens + media
+        most = math.ceil(total * (1 + self.trust.margin(margin)))
+        parts = Parts(template=tokens, media=media)
+        return PromptCount(total, most, Rung.ESTIMATE, parts, why=why, basis=Basis.ESTIMATED)
+
+
+def says_nothing(request: InferenceRequest, card: ModelCard, version: str | None) -> bool:
+    """Whether Ollama's prompt_eval_count of this request is not its prompt's length.
+
+    With a format and thinking it runs twice and reports the second run (`server/routes.go:ChatHandler`, v0.33); v0.30.0
+    left cached tokens out.
+    """
+    two_runs = bool(request.body.get("format")) and (card.thinks or bool(card.parser))
+    return two_runs or version == "0.30.0" or card.mode is Mode.REMOTE
