@@ -6,8 +6,10 @@ a hostile client cannot make the registry grow.
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from ollama_gate.observe.instruments import Counter, Gauge, Histogram
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _MOST_MODELS: Final = 200

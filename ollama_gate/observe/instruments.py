@@ -1,0 +1,163 @@
+"""Counters, gauges and histograms for one event loop.
+
+They are read as prometheus_client's own are and written in a tenth of the time: without locks, because nothing but the
+loop touches them, and with a child for each set of labels that is found by one look into a dictionary.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from math import inf
+from typing import Generic, TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+Child = TypeVar("Child")
+
+
+class _Labelled(Collector, Generic[Child]):
+    """One metric and its children by label values."""
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
+        self.name = name
+        self.documentation = documentation
+        self.label_names = tuple(labels)
+        self._children: dict[tuple[str, ...], Child] = {}
+        registry.register(self)
+        if not labels:
+            self.labels()
+
+    def _new(self) -> Child:
+        raise NotImplementedError
+
+    def labels(self, *values: str) -> Child:
+        """The child for these label values, in the order of the label names.
+
+        Raises:
+            ValueError: there are more or fewer values than names.
+        """
+        child = self._children.get(values)
+        if child is None:
+            if len(values) != len(self.label_names):
+                raise ValueError(f"{self.name} has the labels {self.label_names}, not {len(values)} of them")
+            child = self._children[values] = self._new()
+        return child
+
+
+class Number:
+    """One value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        """Start at nothing."""
+        self.value = 0.0
+
+    def inc(self, amount: float = 1.0) -> None:
+        """Add to it."""
+        self.value += amount
+
+
+class Counter(_Labelled[Number]):
+    """A number that only grows, for each set of labels."""
+
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: CollectorRegistry
+    ) -> None:
+        """Join a registry; the name goes without `_total`."""
+        super().__init__(name, documentation, labels, registry)
+
+    def _new(self) -> Number:
+        return Number()
+
+    def collect(self) -> Iterator[Metric]:
+        """Show all children."""
+        family = CounterMetricFamily(self.name, self.documentation, labels=self.label_names)
+        for values, child in self._children.items():
+            family.add_metric(values, child.value)
+        yield family
+
+
+class Gauge(_Labelled[Number]):
+    """One number that goes up and down."""
+
+    def __init__(self, name: str, documentation: str, *, registry: CollectorRegistry) -> None:
+        """Join a registry."""
+        super().__init__(name, documentation, (), registry)
+        self._number = self.labels()
+
+    def _new(self) -> Number:
+        return Number()
+
+    def inc(self) -> None:
+        """One more."""
+        self._number.value += 1.0
+
+    def dec(self) -> None:
+        """One less."""
+        self._number.value -= 1.0
+
+    def set(self, value: float) -> None:
+        """Make it this."""
+        self._number.value = float(value)
+
+    def collect(self) -> Iterator[Metric]:
+        """Show it."""
+        yield GaugeMetricFamily(self.name, self.documentation, value=self._number.value)
+
+
+class Distribution:
+    """How often values fell into each bucket, and their sum."""
+
+    __slots__ = ("_bounds", "counts", "sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """Start with nothing seen."""
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        """Values at most the bound of the same place and above the one before; the last are above all bounds."""
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """See one value."""
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+
+class Histogram(_Labelled[Distribution]):
+    """A distribution of values, for each set of labels."""
+
+    def __init__(
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str] = (),
+        *,
+        buckets: Sequence[float],
+        registry: CollectorRegistry,
+    ) -> None:
+        """Join a registry.
+
+        Args:
+            name: the metric's name.
+            documentation: one sentence.
+            labels: names of its labels.
+            buckets: upper bounds, growing; the one of infinity comes by itself.
+            registry: where it is read.
+        """
+        self._bounds = tuple(map(float, buckets))
+        self._shown = [str(floatToGoString(bound)) for bound in (*self._bounds, inf)]  # type: ignore[no-untyped-call]
+        super().__init__(name, documentation, labels, registry)
+
+    def _new(self) -> Distribution:
+        return Distribution(self._bounds)
+
+    def collect(self) -> Iterator[Metric]:
+        """Show all children."""
+        family = HistogramMetricFamily(self.name, self.documentation, labels=self.label_names)
+        for values, child in self._children.items():
+            family.add_metric(values, list(zip(self._shown, accumulate(child.counts), strict=True)), child.sum)
+        yield family
