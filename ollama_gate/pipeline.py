@@ -286,7 +286,11 @@ class Pipeline:
             lease.answered()
         else:
             lease.failed()
-        await self._understood(answer, inference, judged)
+        try:
+            await self._understood(answer, inference, judged)
+        except BaseException:
+            answer.close()
+            raise
         return answer
 
     def _writer(

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from ollama_gate.errors import UpstreamBroken, UpstreamError
+from ollama_gate.errors import Refused, UpstreamBroken, UpstreamError
 from ollama_gate.requests import AnswerWriter
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
@@ -107,7 +107,8 @@ class Translation:
             Refused: from `sending`, before anything was sent to the client.
             UpstreamError: likewise.
         """
-        task = asyncio.ensure_future(sending)  # noqa: TID251 - cancelled below in every case
+        task = asyncio.ensure_future(sending)  # noqa: TID251 - ended below in every case
+        answer: Answer | None = None
         try:
             done, _ = await asyncio.wait({task}, timeout=self._signs_every)
             if not done:
@@ -119,20 +120,23 @@ class Translation:
                     raise
                 self._turn.failed(failure)
                 return await self._end_with_error(503, str(failure))
-        finally:
-            task.cancel()
-            if not task.done() and self._lifeline is not None:
-                self._lifeline.stop()
-        if answer.status != 200:
-            return await self._failed(answer)
-        response = await self._open()
-        try:
+            except Refused as no:
+                if self._response is None:
+                    raise
+                self._turn.code = no.refusal.code
+                return await self._end_with_error(no.refusal.status, no.refusal.message)
+            if answer.status != 200:
+                return await self._failed(answer)
+            response = await self._open()
             await self._pump(answer, response)
+            return response
         finally:
             if self._lifeline is not None:
                 self._lifeline.stop()
-            give_back(answer, whole=self._passage.whole)
-        return response
+            if answer is not None:
+                give_back(answer, whole=self._passage.whole)
+            elif not task.cancel() and not task.cancelled() and task.exception() is None:
+                task.result().close()  # the client left at the very moment of the answer
 
     async def whole(self, answer: Answer) -> web.StreamResponse:
         """Hand an answer that is not streamed on.

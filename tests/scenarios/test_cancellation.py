@@ -16,6 +16,7 @@ from ollama_gate.rehearsal import Rehearsal, Settings
 from ollama_gate.rehearsal.journal import Entry
 from support.gate import metric, running_gate
 from support.http import Client, ask
+from support.scripted import Got, ScriptedOllama
 from support.waiting import until
 
 SOON = 1.0
@@ -129,6 +130,17 @@ class TestWithAnEmptyCache:
         await line.settled("/api/chat", "counting")
         assert not line.ollama.journal.to("/api/chat")
 
+    async def test_while_a_stream_waits_for_the_count_it_begins_with(self, line: Line, how: str) -> None:
+        await line.gate.wiring.catalog.card(MODEL)
+        line.ollama.fault("hang", path="/api/show")
+        line.ollama.fault("hang", path="/api/chat", at="stream", after=1)
+        client = await line.client("/v1/messages", {**CHAT, "max_tokens": 50, "stream": True})
+        entry = await line.reached("/api/chat")
+        await line.ollama.journal.until(lambda _: entry.generated > 0)
+        await leave(client, how)
+        await line.rid_of(entry)
+        await line.settled("/v1/messages", "first byte")
+
 
 @ways
 @pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions"])
@@ -205,6 +217,27 @@ async def test_in_the_middle_of_an_answer_that_is_not_streamed(line: Line, how: 
     await until(lambda: not line.gate.turns, within=SOON)
     gone = sum(metric(line.gate, "client_gone_total", phase=phase) for phase in ("first byte", "streaming"))
     assert gone == 1
+
+
+@ways
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions"])
+async def test_in_the_middle_of_an_error_of_ollamas(path: str, how: str) -> None:
+    begun = asyncio.Event()
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'HTTP/1.1 400 Bad Request\r\nContent-Length: 500\r\n\r\n{"error":"the context')
+        await writer.drain()
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        async with await Client.connect(gate.address) as client:
+            await client.send("POST", path, {"model": "llama3.2", "messages": QUESTION, "stream": True})
+            await begun.wait()
+            await leave(client, how)
+        async with asyncio.timeout(SOON):
+            await ollama.left.wait()
+        await until(lambda: not gate.turns)
 
 
 @ways
