@@ -24,7 +24,7 @@ from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.own import OwnEndpoints
 from ollama_gate.passthrough import pass_through
-from ollama_gate.routes import CHANGES_MODELS, LANES, UNTRANSLATED, Lane, decoded, refusal_writer
+from ollama_gate.routes import CHANGES_MODELS, LANES, Lane, decoded, refusal_writer
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Turn
 from ollama_gate.upstream.relay import SERVER
@@ -136,9 +136,9 @@ class Gate:
             return False
         if config.server.listen != self.config.server.listen:
             self.log.warning("server.listen is changed by a restart only", listen=config.server.listen)
+        gate_log.configure(config.log.level, config.log.format)
         self.wiring = await self.wiring.replaced(config)
         self._origins = Origins(config.server.origins)
-        gate_log.configure(config.log.level, config.log.format)
         self.log.info("configuration reloaded")
         return True
 
@@ -186,8 +186,6 @@ class Gate:
             lane = LANES.get(path)
             if lane is not None:
                 return await self._guard(request, lane, turn)
-            if path in UNTRANSLATED:
-                raise Refused(_untranslated(path))
         return await self._pass(request, path, turn)
 
     async def _guard(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> web.StreamResponse:
@@ -236,16 +234,6 @@ def _internal(turn: Turn) -> Refusal:
         500,
         "internal_error",
         f"the gate failed on this request; its log says why under id {turn.id}. Nothing was cut.",
-        type="api_error",
-    )
-
-
-def _untranslated(path: str) -> Refusal:
-    return Refusal(
-        501,
-        "not_translated",
-        f"{path} is not spoken by this version of the gate, and passing it through would let Ollama cut the prompt "
-        "silently. Use Ollama's native API (/api/chat, /api/generate, /api/embed) through the gate.",
         type="api_error",
     )
 

@@ -29,14 +29,13 @@ class Asker:
         self._upstream = upstream
         self._catalog = catalog
 
-    async def ask(self, request: InferenceRequest, card: ModelCard, room: Window) -> str:
+    async def ask(self, request: InferenceRequest, room: Window) -> str:
         """The text that Ollama makes of a chat or generate request.
 
         Raises:
             TemplateRefused: Ollama refuses the request (400), whatever its length.
             RenderError: Ollama gave no text.
         """
-        del card
         body: dict[str, Any] = force(request, room, Output(None)).body
         body |= {"stream": False, "_debug_render_only": True}
         try:

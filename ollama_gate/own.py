@@ -146,7 +146,7 @@ class OwnEndpoints:
         raw = decode_content(await read_body(request, body_limit), request.headers.get("Content-Encoding"), body_limit)
         body = decode_json(raw)
         lane = _lane(request.query.get("route"), body)
-        return lane.parse(fold(body, lane.fields), request.headers)
+        return lane.parse(fold(body, lane.fields), request.headers, self._gate.config.dialects.server_tools)
 
     async def _tokenize(self, request: web.BaseRequest) -> web.Response:
         """Ids and pieces of a text, as the model's engine cuts it."""
@@ -180,8 +180,8 @@ def _lane(route: str | None, body: dict[str, Any]) -> Lane:
         fields = {key.lower() for key in body}
         route = "/api/embed" if "input" in fields else "/api/chat" if "messages" in fields else "/api/generate"
     lane = LANES.get(route)
-    if lane is None:
-        known = ", ".join(LANES)
+    if lane is None or lane.form:
+        known = ", ".join(path for path, each in LANES.items() if not each.form)
         raise Refused(Refusal(400, "invalid_request", f"route must be one of {known}", param="route"))
     return lane
 

@@ -25,7 +25,7 @@ from ollama_gate.dialects.translation import Stamp, without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
 from ollama_gate.forcing import force
 from ollama_gate.policies import Applied, Policies
-from ollama_gate.receive import read_body
+from ollama_gate.receive import read_body, read_form
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import Lane
 from ollama_gate.settle import Settler
@@ -83,9 +83,12 @@ class Pipeline:
         """Take one guarded request from its first byte to its last."""
         passage, observer = Passage(), TailObserver()
         try:
-            raw = await self._read(request, turn)
-            body = fold(decode_json(raw), lane.fields)
-            inference = lane.parse(body, request.headers)
+            if lane.form:
+                raw, body = b"", await read_form(request, self.config.server.max_body)
+            else:
+                raw = await self._read(request, turn)
+                body = fold(decode_json(raw), lane.fields)
+            inference = lane.parse(body, request.headers, self.config.dialects.server_tools)
             card = await self._who(inference, turn)
             if card is not None and not card.thinks:
                 inference = without_thinking(inference)
@@ -116,7 +119,7 @@ class Pipeline:
                         response = await translation.whole(await sending)
             room, count = judged.applied.window, judged.count
             if card is not None and room is not None and count is not None and passage.whole:
-                self._counter.learn(inference, card, room, count, observer.end())
+                self._counter.learn(inference, card, room, count, passage.end(observer))
             return response
         except Refused as no:
             return await self._refuse(request, no.refusal, lane, turn)
@@ -140,6 +143,8 @@ class Pipeline:
             raise Refused(_not_counted(inference.model, remote=card is not None))
         applied = self.policies.for_card(card)
         images = applied.policy.image_tokens
+        if not card.thinks:
+            inference = without_thinking(inference)
         if inference.kind is Kind.EMBED:
             if applied.embeds is None:
                 raise Refused(_cannot_embed(card))
@@ -259,7 +264,8 @@ class Pipeline:
 
     def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, raw: bytes) -> Refused:
         now = self._clock()
-        self._refused.keep(turn.route, raw, refusal, now)
+        if raw:
+            self._refused.keep(turn.route, raw, refusal, now)
         self._grace.grant(refusals.conversation_key(inference), now)
         return Refused(refusal)
 

@@ -1,6 +1,8 @@
 """Taking a request's body from the client, within a limit."""
 
-from aiohttp import web
+from typing import Any
+
+from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ollama_gate.errors import Refusal, Refused
@@ -45,6 +47,39 @@ async def _next(request: web.BaseRequest) -> bytes:
         raise Refused(
             Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {bad.message}")
         ) from bad
+
+
+async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
+    """The fields of a multipart form: texts as str, the part that is named `file` as bytes.
+
+    Raises:
+        Refused: 400 for what is no such form, 413 for one whose parts are longer than `limit` bytes together.
+    """
+    length = request.content_length
+    if length is not None and length > limit:
+        raise Refused(too_large(limit))
+    await say_continue(request)
+    fields: dict[str, Any] = {}
+    size = 0
+    try:
+        async for part in await request.multipart():
+            if not isinstance(part, BodyPartReader):
+                raise Refused(_not_a_form("a part is a form itself"))
+            data = bytearray()
+            while piece := await part.read_chunk():
+                size += len(piece)
+                if size > limit:
+                    raise Refused(too_large(limit))
+                data += piece
+            name = part.name or ""
+            fields[name] = bytes(data) if name == "file" else data.decode("utf-8", "replace")
+    except (ValueError, AssertionError, HttpProcessingError) as bad:
+        raise Refused(_not_a_form(str(bad) or type(bad).__name__)) from bad
+    return fields
+
+
+def _not_a_form(why: str) -> Refusal:
+    return Refusal(400, "invalid_body", f"the request body must be a multipart form with a file: {why}"[:300])
 
 
 async def say_continue(request: web.BaseRequest) -> None:

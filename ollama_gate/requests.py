@@ -73,6 +73,8 @@ class AnswerWriter(Protocol):
 
     stream_headers: Mapping[str, str]
     """Content-Type and what else the dialect sends with a stream."""
+    whole_headers: Mapping[str, str]
+    """The same for an answer that is not streamed."""
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
         """Bytes for one native stream chunk (a decoded NDJSON line); may be empty."""

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from ollama_gate.dialects import anthropic, native, openai, responses
-from ollama_gate.dialects.translation import Endpoint, Stamp, session_of
+from ollama_gate.dialects.translation import Endpoint, ServerTools, Stamp, session_of
 from ollama_gate.errors import Refusal
 from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json
 
@@ -26,23 +26,37 @@ class Lane:
     dialect: str
     fields: frozenset[str]
     """Known top-level field names: others are left as they are, these are folded."""
-    parse: Callable[[Json, Headers], InferenceRequest]
+    parse: Callable[[Json, Headers, ServerTools], InferenceRequest]
+    """(decoded and folded body, headers, what to do with server-side tools) to the native request."""
     render_refusal: RenderRefusal
     writer: Callable[[InferenceRequest, Json, Stamp, AnswerFacts], AnswerWriter] | None = None
     """Makes the writer of answers; None where Ollama's bytes go through unchanged."""
+    form: bool = False
+    """Whether requests are forms with a file (multipart), not JSON."""
     needs_count: bool = False
     """Whether a stream of this dialect begins with the prompt count, so that it is made even if bytes decide."""
 
 
-def _native(path: str, body: Json, headers: Headers) -> InferenceRequest:
+def _native(path: str, body: Json, headers: Headers, _: ServerTools) -> InferenceRequest:
     return native.parse(path, body, session=session_of(headers))
 
 
 def _translated(dialect: str, endpoint: Endpoint, *, needs_count: bool = False) -> Lane:
-    def parse(body: Json, headers: Headers) -> InferenceRequest:
-        return endpoint.parse(body, {name.lower(): value for name, value in headers.items()}, "drop")
+    def parse(body: Json, headers: Headers, server_tools: ServerTools) -> InferenceRequest:
+        return endpoint.parse(body, {name.lower(): value for name, value in headers.items()}, server_tools)
 
-    return Lane(dialect, endpoint.fields, parse, endpoint.refusal, endpoint.writer, needs_count)
+    return Lane(dialect, endpoint.fields, parse, endpoint.refusal, endpoint.writer, needs_count=needs_count)
+
+
+def _transcription(form: Json, headers: Headers, _: ServerTools) -> InferenceRequest:
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    audio = form.get("file")
+    lowered = {name.lower(): value for name, value in headers.items()}
+    return openai.parse_transcription(fields, audio if isinstance(audio, bytes) else None, lowered)
+
+
+def _transcription_writer(_: InferenceRequest, form: Json, __: Stamp, ___: AnswerFacts) -> AnswerWriter:
+    return openai.TranscriptionWriter(str(form.get("response_format", "")))
 
 
 LANES: Final[Mapping[str, Lane]] = {
@@ -51,6 +65,9 @@ LANES: Final[Mapping[str, Lane]] = {
         for path, fields in native.FIELDS.items()
     },
     **{path: _translated("openai", endpoint) for path, endpoint in openai.ENDPOINTS.items()},
+    openai.TRANSCRIPTIONS_PATH: Lane(
+        "openai", frozenset(), _transcription, openai.render_refusal, _transcription_writer, form=True
+    ),
     responses.PATH: _translated("responses", responses.ENDPOINT),
     anthropic.PATH: _translated("anthropic", anthropic.ENDPOINT, needs_count=True),
 }
@@ -61,13 +78,6 @@ def decoded(raw_path: str) -> str:
     """A path as Ollama's router sees it: percent-decoded once."""
     return unquote(raw_path) if "%" in raw_path else raw_path
 
-
-UNTRANSLATED: Final = frozenset(
-    {
-        "/v1/audio/transcriptions",
-    }
-)
-"""Inference routes that the gate does not speak: passed through they would cut prompts, so they are answered 501."""
 
 CHANGES_MODELS: Final = frozenset({"/api/pull", "/api/create", "/api/copy", "/api/delete"})
 """Routes after which a name may stand for another model."""

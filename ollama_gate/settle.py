@@ -23,13 +23,13 @@ class Settler:
     def __init__(self, metrics: Metrics, log: FilteringBoundLogger, clock: Callable[[], float]) -> None:
         """Keep where to write to."""
         self.metrics = metrics
-        self._log = log
+        self._log = log.bind()  # once: a logger that is not bound is made anew for each line
         self._clock = clock
 
     def settle(self, turn: Turn, passage: Passage, observer: TailObserver) -> None:
         """Settle one turn; called exactly once, after the last byte or whatever came instead."""
         try:
-            end = observer.end() if passage.bytes else None
+            end = passage.end(observer) if passage.bytes else None
             self._count(turn, passage, end)
             self._write(turn, passage, end)
         except Exception as failure:  # noqa: BLE001 - observing must never fail a request
@@ -57,6 +57,8 @@ class Settler:
             metrics.first_byte_seconds.labels(turn.route).observe(passage.first_byte_at - turn.sent_at)
         if end is None:
             return
+        if end.error is not None and turn.status == 200:
+            metrics.upstream_errors.labels("error_in_answer").inc()
         if end.prompt_eval_count is not None:
             metrics.prompt_tokens.labels(model).observe(end.prompt_eval_count)
         if end.eval_count is not None:
@@ -98,6 +100,8 @@ class Settler:
         if end is not None:
             line["prompt_eval_count"] = end.prompt_eval_count
             line["eval_count"] = end.eval_count
+            if end.error is not None and turn.status == 200:
+                line["error_in_answer"] = True
             if end.done:
                 line["ended"] = self._ending(turn, end).value
             elif end.error is None and passage.whole and turn.status == 200 and "/embed" not in turn.route:

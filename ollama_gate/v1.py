@@ -60,7 +60,7 @@ async def _count(gate: "Gate", request: web.BaseRequest, fields: frozenset[str],
     limit = gate.config.server.max_body
     raw = decode_content(await read_body(request, limit), request.headers.get("Content-Encoding"), limit)
     headers = {name.lower(): value for name, value in request.headers.items()}
-    inference = parse(fold(decode_json(raw), fields), headers, "drop")
+    inference = parse(fold(decode_json(raw), fields), headers, gate.config.dialects.server_tools)
     try:
         count, _, _ = await gate.wiring.pipeline.judge_only(inference)
     except UpstreamError as failure:

@@ -18,14 +18,15 @@ from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter, CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
-from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
+from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.pipeline import Pipeline
-from ollama_gate.requests import Rung
+from ollama_gate.requests import Control, InferenceRequest, Rung
 from ollama_gate.settle import Settler
 from ollama_gate.tasks import spawn
 from ollama_gate.tokenizers import CardTokenizers
 from ollama_gate.upstream.client import Upstream, UpstreamSettings
+from ollama_gate.window import Window
 
 
 class Wiring:
@@ -60,11 +61,11 @@ class Wiring:
             )
         )
         self.catalog = Catalog(self.upstream, clock=clock)
-        asker = Asker(self.upstream, self.catalog)
+        self._asker = asker = Asker(self.upstream, self.catalog)
         self._store = TokenizerStore(config.counting.cache_dir, config.counting.tokenizer_memory, clock)
         self.counter = Counter(
             CardTokenizers(self._store, self.catalog),
-            ask=asker.ask,
+            ask=self._ask,
             loaded=asker.loaded,
             version=lambda: self.catalog.version,
             report=self._drifted,
@@ -194,6 +195,21 @@ class Wiring:
                 "why": known.trust.why,
             },
         }
+
+    async def _ask(self, request: InferenceRequest, card: ModelCard, room: Window) -> str:
+        """Ask Ollama for the text of a prompt; a model that has to be loaded for it is let in as for a preload."""
+        applied = self.pipeline.policies.for_card(card)
+        async with self.admission.lease(card, applied, "", Control.LOAD) as lease:
+            try:
+                text = await self._asker.ask(request, room)
+            except TemplateRefused:
+                lease.answered()
+                raise
+            except CountingError:
+                lease.failed()
+                raise
+            lease.answered()
+            return text
 
     def _drifted(self, card: ModelCard, rung: Rung, drift: Drift) -> None:
         model = self._metrics.model(card.key)

@@ -184,6 +184,16 @@ class Refusals(Section):
     )
 
 
+class Dialects(Section):
+    """How the translated APIs below /v1 are spoken."""
+
+    server_tools: Literal["drop", "refuse"] = key(
+        "drop",
+        "Tools that Ollama would run by itself (web search): left out with a header that says so, or the request is "
+        "refused. Ollama's own follow-up requests never pass the gate, so they cannot be guarded.",
+    )
+
+
 class Log(Section):
     """What is logged. Prompt text never is."""
 
@@ -278,6 +288,7 @@ class Config(Section):
     queue: Queue = Field(default_factory=Queue, description="How requests wait for one of a model's slots.")
     counting: Counting = Field(default_factory=Counting, description="How prompts are counted.")
     refusals: Refusals = Field(default_factory=Refusals, description="How the gate says no.")
+    dialects: Dialects = Field(default_factory=Dialects, description="How the translated APIs below /v1 are spoken.")
     log: Log = Field(default_factory=Log, description="What is logged. Prompt text never is.")
     metrics: Metrics = Field(default_factory=Metrics, description="Prometheus metrics.")
     defaults: ModelKeys = Field(default_factory=ModelKeys, description="What every model gets that says nothing else.")

@@ -6,7 +6,7 @@ the dialect's clients ignore; an error after that is an event of the dialect, wi
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -23,6 +23,7 @@ from ollama_gate.wire.ndjson import LineSplitter
 SIGNS_EVERY: Final = 15.0
 """Seconds of silence after which a sign of life is sent; agents give up after 300."""
 
+_ERROR_HEADERS: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 MakeWriter = Callable[[], Awaitable[AnswerWriter]]
 
 
@@ -155,7 +156,7 @@ class Translation:
         if not isinstance(native, dict):
             raise UpstreamBroken("Ollama's answer is not a JSON object")
         writer = await self._make_writer()
-        return await self._answer(answer.status, writer.whole(native))
+        return await self._answer(answer.status, writer.whole(native), writer.whole_headers)
 
     async def _failed(self, answer: Answer) -> web.StreamResponse:
         """Hand an error of Ollama's on, in the dialect's shape and with its own status."""
@@ -163,7 +164,7 @@ class Translation:
         if self._response is not None:
             return await self._end_with_error(answer.status, message)
         writer = await self._make_writer()
-        return await self._answer(answer.status, writer.failed(answer.status, message))
+        return await self._answer(answer.status, writer.failed(answer.status, message), _ERROR_HEADERS)
 
     async def _read(self, answer: Answer) -> bytes:
         try:
@@ -175,8 +176,8 @@ class Translation:
         self._passage.bytes = len(body)
         return body
 
-    async def _answer(self, status: int, body: bytes) -> web.StreamResponse:
-        headers = {"Content-Type": "application/json", "Server": SERVER, **self._turn.headers()}
+    async def _answer(self, status: int, body: bytes, own: Mapping[str, str]) -> web.StreamResponse:
+        headers = {"Server": SERVER, **own, **self._turn.headers()}
         response = web.Response(status=status, body=body, headers=headers)
         self._turn.phase, self._turn.status = Phase.STREAMING, status
         try:
