@@ -5,7 +5,7 @@ function is meant, which parameter an argument goes to, in which slot a variable
 it runs (a wrong number of arguments, a variable that is not set) still fails only when it runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ollama_gate.counting.rendering.gotemplate import nodes
@@ -16,6 +16,7 @@ from ollama_gate.counting.rendering.gotemplate.functions import (
     TEXT,
     GoFunction,
 )
+from ollama_gate.counting.rendering.gotemplate.scope import Scope
 from ollama_gate.counting.rendering.gotemplate.values import (
     INVALID,
     NIL,
@@ -29,36 +30,6 @@ from ollama_gate.counting.rendering.gotemplate.values import (
 from ollama_gate.errors import RenderError
 
 
-class Scope:
-    """The variables in scope at one place of one template, each in the slot of its index."""
-
-    def __init__(self, functions: Mapping[str, GoFunction], *, missing_is_zero: bool) -> None:
-        """Start a template.
-
-        Args:
-            functions: all functions but `and` and `or`.
-            missing_is_zero: the option `missingkey=zero`; without it a missing key is the invalid value.
-        """
-        self.functions = functions
-        self.missing_is_zero = missing_is_zero
-        self.names = ["$"]
-        self.size = 1
-        """Slots needed so far."""
-
-    def slot(self, name: str) -> int | None:
-        """Where a variable lives; None when Go would find it undefined."""
-        for i in range(len(self.names) - 1, -1, -1):
-            if self.names[i] == name:
-                return i
-        return None
-
-    def declare(self, name: str) -> int:
-        """Bring a new variable into scope."""
-        self.names.append(name)
-        self.size = max(self.size, len(self.names))
-        return len(self.names) - 1
-
-
 def pipeline(tree: nodes.Pipeline, scope: Scope) -> Evaluator:
     """Compile a pipeline; its variables, if any, are in scope afterwards."""
     evaluate: Evaluator | None = None
@@ -66,7 +37,7 @@ def pipeline(tree: nodes.Pipeline, scope: Scope) -> Evaluator:
         evaluate = _settled(_command(command.operands, scope, evaluate), command)
     assert evaluate is not None  # noqa: S101  # the parser refuses an empty pipeline
     for name in tree.variables:
-        evaluate = _storing(evaluate, name, scope.slot(name) if tree.assigns else scope.declare(name))
+        evaluate = _storing(evaluate, name, scope.names.place(name) if tree.assigns else scope.declare(name))
     return evaluate
 
 
@@ -149,7 +120,7 @@ def _constant(tree: nodes.Constant | nodes.NilLiteral) -> Evaluator:
 
 
 def _variable(name: str, scope: Scope) -> Evaluator:
-    slot = scope.slot(name)
+    slot = scope.names.place(name)
     if slot is None:
         return _failing(f"undefined variable: {name}")
     return lambda frame, _dot: frame.slots[slot]
@@ -158,7 +129,13 @@ def _variable(name: str, scope: Scope) -> Evaluator:
 def _members(evaluate: Evaluator, names: Sequence[str], scope: Scope) -> Evaluator:
     for name in names:
         evaluate = _member(evaluate, name, missing_is_zero=scope.missing_is_zero)
+        if name in _METHODS:
+            evaluate = _paid(evaluate)
     return evaluate
+
+
+_METHODS: Final = frozenset({"String", "ToTypeScriptType", "ToMap", "All"})
+"""Names that may be methods which make something of their value's size."""
 
 
 def _member(evaluate: Evaluator, name: str, *, missing_is_zero: bool) -> Evaluator:
@@ -254,6 +231,8 @@ def _paid(evaluate: Evaluator) -> Evaluator:
         value = evaluate(frame, dot)
         if isinstance(value, str):
             frame.budget.make(len(value))
+        elif isinstance(value, Typed):
+            frame.budget.work(len(value.data or ()))
         return value
 
     return paid

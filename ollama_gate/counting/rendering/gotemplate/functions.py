@@ -47,7 +47,7 @@ class GoFunction:
     variadic: str = ""
     """The type of any further arguments; empty when there can be none."""
     makes_text: bool = False
-    """Whether it may make new text, which has to be paid for."""
+    """Whether it may make new text that it does not pay for itself."""
 
 
 def printable(value: GoValue) -> GoValue:
@@ -204,24 +204,24 @@ def _less_or_equal(frame: Frame, first: GoValue, second: GoValue) -> bool:
     return _less(frame, first, second) or _equal(frame, first, second)
 
 
-def _print(_: Frame, *values: GoValue) -> str:
-    return sprint(values)
+def _print(frame: Frame, *values: GoValue) -> str:
+    return sprint(values, frame.budget)
 
 
-def _println(_: Frame, *values: GoValue) -> str:
-    return sprintln(values)
+def _println(frame: Frame, *values: GoValue) -> str:
+    return sprintln(values, frame.budget)
 
 
 def _printf(frame: Frame, form: str, *values: GoValue) -> str:
-    frame.budget.work(len(form))
+    frame.budget.work(512 + len(form))
     return sprintf(form, values, frame.budget)
 
 
-def _evaluated(values: tuple[GoValue, ...]) -> str:
+def _evaluated(frame: Frame, values: tuple[GoValue, ...]) -> str:
     """The text that an escaper escapes (`text/template/funcs.go:evalArgs`)."""
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
-    return sprint([printable(INVALID if value is NIL else value) for value in values])
+    return sprint([printable(INVALID if value is NIL else value) for value in values], frame.budget)
 
 
 _HTML: Final = str.maketrans({"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -237,13 +237,13 @@ _JS: Final[Mapping[str, str]] = {
 
 
 def _html(frame: Frame, *values: GoValue) -> str:
-    text = _evaluated(values)
+    text = _evaluated(frame, values)
     frame.budget.work(len(text))
     return text.translate(_HTML)
 
 
 def _js(frame: Frame, *values: GoValue) -> str:
-    text = _evaluated(values)
+    text = _evaluated(frame, values)
     frame.budget.work(16 * len(text))
     return "".join([_JS.get(rune) or _js_rune(rune) for rune in text])
 
@@ -258,7 +258,7 @@ def _js_rune(rune: str) -> str:
 
 
 def _urlquery(frame: Frame, *values: GoValue) -> str:
-    text = _evaluated(values)
+    text = _evaluated(frame, values)
     frame.budget.work(16 * len(text))
     return quote_plus(to_bytes(text), safe="")
 
@@ -280,9 +280,9 @@ BUILTINS: Final[Mapping[str, GoFunction]] = {
     "lt": GoFunction(_less, (VALUE, VALUE)),
     "ne": GoFunction(lambda frame, a, b: not _equal(frame, a, b), (VALUE, VALUE)),
     "not": GoFunction(lambda _, value: not truth(value), (VALUE,)),
-    "print": GoFunction(_print, (), INTERFACE, makes_text=True),
+    "print": GoFunction(_print, (), INTERFACE),
     "printf": GoFunction(_printf, (TEXT,), INTERFACE, makes_text=True),
-    "println": GoFunction(_println, (), INTERFACE, makes_text=True),
+    "println": GoFunction(_println, (), INTERFACE),
     "slice": GoFunction(_slice, (VALUE,), VALUE, makes_text=True),
     "urlquery": GoFunction(_urlquery, (), INTERFACE, makes_text=True),
 }

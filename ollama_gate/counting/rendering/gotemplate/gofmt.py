@@ -67,19 +67,25 @@ def _display_typed(value: Typed, *, names: bool, depth: int) -> str:
     raise RenderError(f"the text of a {go_type}")
 
 
-def sprint(values: Sequence[GoValue]) -> str:
+def sprint(values: Sequence[GoValue], budget: Budget) -> str:
     """`fmt.Sprint`: a blank only between two operands that are not strings."""
     out: list[str] = []
     for i, value in enumerate(values):
         if i and not isinstance(value, str) and not isinstance(values[i - 1], str):
             out.append(" ")
-        out.append(display(value))
+        out.append(_paid_display(value, budget))
     return "".join(out)
 
 
-def sprintln(values: Sequence[GoValue]) -> str:
+def sprintln(values: Sequence[GoValue], budget: Budget) -> str:
     """`fmt.Sprintln`: a blank between any two operands and a newline after the last."""
-    return " ".join([display(value) for value in values]) + "\n"
+    return " ".join([_paid_display(value, budget) for value in values]) + "\n"
+
+
+def _paid_display(value: GoValue, budget: Budget) -> str:
+    text = display(value)
+    budget.make(1 + len(text))
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,7 @@ class _Format:
         self.out.append(self.form[position:])
         if self.used < len(self.operands):
             extra = [
-                "<nil>" if isinstance(value, Nothing) else f"{type_of(value)}={display(value)}"
+                "<nil>" if isinstance(value, Nothing) else f"{type_of(value)}={_paid_display(value, self.budget)}"
                 for value in self.operands[self.used :]
             ]
             self.out.append(f"%!(EXTRA {', '.join(extra)})")

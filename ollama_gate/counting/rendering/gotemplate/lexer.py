@@ -1,9 +1,9 @@
 """Template source to tokens, as Go's `text/template/parse/lex.go` (Go 1.26) cuts it."""
 
 import re
-from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
+from ollama_gate.counting.rendering.gotemplate.limits import MAX_TOKENS
 from ollama_gate.counting.rendering.gotemplate.values import refuse
 from ollama_gate.errors import RenderError
 
@@ -58,33 +58,34 @@ _TOKEN: Final = re.compile(
 )
 
 
-def tokens(source: str) -> Iterator[Token]:
-    """Cut a template into tokens.
+def tokens(source: str) -> list[Token]:
+    """Cut a template into tokens; the last one is END.
 
     Raises:
         TemplateRefused: Go's lexer finds an error in it.
-        RenderError: it holds a complex number.
+        RenderError: it has too many tokens, or holds a complex number.
     """
+    out: list[Token] = []
     position, end = 0, len(source)
-    while True:
-        start = source.find("{{", position)
-        if start < 0:
-            if position < end:
-                yield Token("text", source[position:])
-            yield END
-            return
+    while (start := source.find("{{", position)) >= 0:
         text = source[position:start]
         position = start + 2
         if _TRIMMED_OPEN.match(source, position):
             text = text.rstrip(SPACES)
             position += 2
         if text:
-            yield Token("text", text)
+            out.append(Token("text", text))
         if source.startswith("/*", position):
             position = _comment(source, position)
             continue
-        yield _OPEN
-        position = yield from _action(source, position)
+        out.append(_OPEN)
+        position = _action(source, position, out)
+        if len(out) > MAX_TOKENS:
+            raise RenderError("the template is too big")
+    if position < end:
+        out.append(Token("text", source[position:]))
+    out.append(END)
+    return out
 
 
 def _comment(source: str, position: int) -> int:
@@ -97,40 +98,40 @@ def _comment(source: str, position: int) -> int:
     return closing.end()
 
 
-def _action(source: str, position: int) -> Generator[Token, None, int]:
-    """The tokens up to and with the closing delimiter; returns where the text goes on."""
+def _action(source: str, position: int, out: list[Token]) -> int:
+    """Append the tokens up to and with the closing delimiter; gives where the text goes on."""
     depth = 0
-    end = len(source)
-    while True:
+    while len(out) <= MAX_TOKENS:
         match = _TOKEN.match(source, position)
         if match is None:
-            raise refuse("unclosed action" if position >= end else f"bad character {source[position]!r} in action")
+            raise refuse("unclosed action" if position >= len(source) else f"bad character {source[position]!r}")
         kind, text = match.lastgroup, match[0]
         position = match.end()
         if kind == "space":
-            yield _SPACE
+            out.append(_SPACE)
+        elif kind == "field":
+            out.append(Token("field", _identifier(text[1:])))
+        elif kind == "word":
+            out.append(_word(text))
         elif kind == "close":
             if depth:
                 raise refuse("unclosed left paren")
-            yield _CLOSE
-            return position  # what `yield from` gives to its caller
+            out.append(_CLOSE)
+            break
         elif kind == "mark":
             depth += (text == "(") - (text == ")")
             if depth < 0:
                 raise refuse("unexpected right paren")
-            yield Token(text)
-        elif kind == "word":
-            yield _word(text)
-        elif kind == "field":
-            yield Token("field", _identifier(text[1:]))
+            out.append(Token(text))
         elif kind == "variable":
-            yield Token("variable", "$" + _identifier(text[1:]))
+            out.append(Token("variable", "$" + _identifier(text[1:])))
         elif kind == "number":
             if source[position : position + 1] in {"+", "-"}:
                 raise RenderError("a complex number in the template")
-            yield Token("number", text)
+            out.append(Token("number", text))
         else:
-            yield Token(kind or "", text)
+            out.append(Token(kind or "", text))
+    return position
 
 
 def _word(text: str) -> Token:

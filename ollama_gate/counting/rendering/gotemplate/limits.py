@@ -9,6 +9,8 @@ from ollama_gate.errors import RenderError
 
 MAX_SOURCE: Final = 256 * 1024
 """Characters of template text. The largest template of Ollama's library has some 10 KiB."""
+MAX_TOKENS: Final = 40_000
+"""Tokens of a template. The largest of Ollama's library has some 3000."""
 MAX_NESTING: Final = 90
 """Blocks and parentheses within each other."""
 MAX_DEPTH: Final = 100
@@ -16,20 +18,22 @@ MAX_DEPTH: Final = 100
 MAX_WIDTH: Final = 1_000_000
 """Widest field of a printf verb, which is Go's own limit (`fmt/print.go:tooLarge`)."""
 
-_STEPS: Final = 200_000
-_SIZE: Final = 1024 * 1024
-
 
 class Budget:
     """Steps and characters that are left of one rendering."""
 
     __slots__ = ("size", "steps")
 
-    def __init__(self, request_size: int) -> None:
-        """Grant a fixed amount and eight times the request's size, in characters."""
-        self.steps = _STEPS + 8 * request_size
+    def __init__(self, items: int, characters: int) -> None:
+        """Grant a fixed amount and more for a bigger request.
+
+        Args:
+            items: how many things a template may loop over: messages, calls, tools, properties.
+            characters: how much text the request holds.
+        """
+        self.steps = 150_000 + 120 * items + characters // 16
         """Operands evaluated, plus one for each 64 elements or characters a function walks over."""
-        self.size = _SIZE + 8 * request_size
+        self.size = 1024 * 1024 + 8 * characters
         """Characters written, and made by functions on the way: a doubling variable must not eat the memory."""
 
     def spend(self, steps: int, size: int) -> None:

@@ -11,6 +11,7 @@ from ollama_gate.counting.rendering.gotemplate import nodes
 from ollama_gate.counting.rendering.gotemplate.lexer import END, Token, tokens
 from ollama_gate.counting.rendering.gotemplate.limits import MAX_NESTING
 from ollama_gate.counting.rendering.gotemplate.literals import character, number, unquote
+from ollama_gate.counting.rendering.gotemplate.scope import Names
 from ollama_gate.counting.rendering.gotemplate.values import refuse
 from ollama_gate.errors import RenderError
 
@@ -30,7 +31,7 @@ def parse(source: str, functions: frozenset[str]) -> dict[str, nodes.Body]:
         TemplateRefused: Go refuses it.
         RenderError: it is nested more deeply than is allowed, or holds what is not known here.
     """
-    return _Parser(list(tokens(source)), functions).run()
+    return _Parser(tokens(source), functions).run()
 
 
 class _Parser:
@@ -41,7 +42,7 @@ class _Parser:
         self.position = 0
         self.functions = functions
         self.definitions: dict[str, nodes.Body] = {}
-        self.variables = ["$"]
+        self.variables = Names()
         """Names that Go's parser knows at this point; they go out of scope with their block."""
         self.ranges = 0
         self.depth = 0
@@ -104,7 +105,7 @@ class _Parser:
 
     def definition(self, name: str) -> None:
         """The rest of a `define` or `block`, which sees no variables and no loop of its surroundings."""
-        variables, ranges, self.variables, self.ranges = self.variables, self.ranges, ["$"], 0
+        variables, ranges, self.variables, self.ranges = self.variables, self.ranges, Names(), 0
         self.enter()
         body, stop = self.body()
         self.depth -= 1
@@ -170,7 +171,7 @@ class _Parser:
                 otherwise, stop = self.body()
                 if stop != "end":
                     raise refuse("expected end; found {{else}}")
-        del self.variables[mark:]
+        self.variables.drop(mark)
         self.depth -= 1
         return _BRANCHES[kind](pipeline, body, otherwise)
 
@@ -217,12 +218,12 @@ class _Parser:
             if name == "$" and mark.kind in {"=", ":="}:
                 raise RenderError("the template gives $ another value")
             if mark.kind in {"=", ":="}:
-                self.variables.append(name)
+                self.variables.push(name)
                 return (*names, name), mark.kind == "="
             if mark != ("other", ","):
                 self.position = start
                 break
-            self.variables.append(name)
+            self.variables.push(name)
             names.append(name)
             if context != "range" or len(names) > 1:
                 raise refuse(f"too many declarations in {context}")

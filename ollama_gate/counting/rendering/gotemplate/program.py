@@ -9,11 +9,12 @@ from datetime import date
 from typing import Final
 
 from ollama_gate.counting.rendering.gotemplate import nodes
-from ollama_gate.counting.rendering.gotemplate.expressions import Scope, pipeline
+from ollama_gate.counting.rendering.gotemplate.expressions import pipeline
 from ollama_gate.counting.rendering.gotemplate.frame import Evaluator, Frame, Leave, Step
 from ollama_gate.counting.rendering.gotemplate.functions import GoFunction, printable
 from ollama_gate.counting.rendering.gotemplate.gofmt import display
 from ollama_gate.counting.rendering.gotemplate.limits import MAX_DEPTH, Budget
+from ollama_gate.counting.rendering.gotemplate.scope import Scope
 from ollama_gate.counting.rendering.gotemplate.values import (
     INVALID,
     GoValue,
@@ -76,7 +77,7 @@ _Programs = Mapping[str, Program]
 def _body(body: nodes.Body, scope: Scope, programs: _Programs) -> Step:
     mark = len(scope.names)
     steps = tuple([_NODES[type(node)](node, scope, programs) for node in body])
-    del scope.names[mark:]
+    scope.names.drop(mark)
     work = 1 + sum(_work(node) for node in body)
     text = sum(len(node.text) for node in body if isinstance(node, nodes.Text))
     if len(steps) == 1:
@@ -142,7 +143,7 @@ def _branches(node: nodes.Branch, scope: Scope, programs: _Programs) -> tuple[Ev
     evaluate = pipeline(node.pipeline, scope)
     body = _body(node.body, scope, programs)
     otherwise = _nothing if node.otherwise is None else _body(node.otherwise, scope, programs)
-    del scope.names[mark:]
+    scope.names.drop(mark)
     return evaluate, body, otherwise
 
 
@@ -193,7 +194,9 @@ def _binder(tree: nodes.Pipeline, scope: Scope) -> Callable[[Frame, GoValue, GoV
     if not names:
         return lambda _frame, _key, _item: None
     first = len(scope.names)  # where `:=` has put them: they are out of scope again by now
-    slots: Sequence[int | None] = [scope.slot(name) if tree.assigns else first + i for i, name in enumerate(names)]
+    slots: Sequence[int | None] = [
+        scope.names.place(name) if tree.assigns else first + i for i, name in enumerate(names)
+    ]
     key_slot, item_slot = slots[0] if len(names) > 1 else None, slots[-1]
 
     def bind(frame: Frame, key: GoValue, item: GoValue) -> None:
@@ -215,7 +218,7 @@ def _iterate(frame: Frame, value: GoValue, *, pairs: bool) -> Iterable[tuple[GoV
         raise refuse("range can't iterate over this value")
     kind, data, inner = value.type.kind, value.data, value.type.inner
     if kind is Kind.SLICE:
-        frame.budget.work(len(data or ()))
+        frame.budget.work(16 * len(data or ()))
         return enumerate([box(inner, item) for item in data or ()])
     if kind is Kind.MAP:
         frame.budget.work(16 * len(data or ()))

@@ -106,7 +106,7 @@ class GoTemplate:
         return (context_text or "") + _guarded(lambda: self._render(conversation, today))
 
     def _render(self, conversation: Conversation, today: date) -> str:
-        budget = Budget(_size(conversation))
+        budget = _budget(conversation)
         think = {
             "Think": bool(conversation.think),
             "ThinkLevel": conversation.think_level,
@@ -183,38 +183,37 @@ def _opening(body: nodes.Body) -> Program | TemplateRefused:
 _SLOTS: Final = {"system": "System", "user": "Prompt", "assistant": "Response"}
 
 
-def _size(conversation: Conversation) -> int:
-    """How big a request is, in characters; only its budget depends on it."""
-    total = len(conversation.prompt) + len(conversation.suffix)
+def _budget(conversation: Conversation) -> Budget:
+    """What a rendering may use up: it grows with the request, and only with it."""
+    items, characters = 1, len(conversation.prompt) + len(conversation.suffix)
     for message in conversation.messages:
-        total += 64 + len(message.content) + len(message.thinking)
+        items += 1 + len(message.tool_calls)
+        characters += len(message.content) + len(message.thinking)
         for call in message.tool_calls:
-            total += 64 + _data_size(call.arguments)
+            items, characters = _grown(call.arguments, items, characters)
     for tool in conversation.tools or ():
         parameters = tool.function.parameters
-        total += 256 + len(tool.function.description)
-        total += _data_size([tool.items, parameters.defs, parameters.items])
-        total += _properties_size(parameters.properties)
-    return total
+        items, characters = items + 8, characters + len(tool.function.description)
+        items, characters = _grown([tool.items, parameters.defs, parameters.items], items, characters)
+        items, characters = _grown(parameters.properties, items, characters)
+    return Budget(items, characters + 16 * items)
 
 
-def _properties_size(properties: Mapping[str, ToolProperty] | None) -> int:
-    return sum(64 + len(name) + _property_size(value) for name, value in (properties or {}).items())
-
-
-def _property_size(value: ToolProperty) -> int:
-    inner = sum(_property_size(choice) for choice in value.any_of or ())
-    return len(value.description) + inner + _data_size([value.items, value.enum]) + _properties_size(value.properties)
-
-
-def _data_size(data: Any) -> int:
+def _grown(data: Any, items: int, characters: int) -> tuple[int, int]:
+    """The two numbers with those of free-form data, or of properties, added."""
     if isinstance(data, str):
-        return 8 + len(data)
-    if isinstance(data, list):
-        return 8 + sum(map(_data_size, data))
+        return items, characters + len(data)
+    if isinstance(data, ToolProperty):
+        inside = [data.any_of, data.items, data.enum, data.properties]
+        return _grown(inside, items + 1, characters + len(data.description))
     if isinstance(data, Mapping):
-        return 8 + sum(8 + len(key) + _data_size(item) for key, item in data.items())
-    return 8
+        items, characters = items + len(data), characters + sum(map(len, data))
+        data = data.values()
+    elif not isinstance(data, list | tuple):
+        return items, characters
+    for item in data:
+        items, characters = _grown(item, items + 1, characters)
+    return items, characters
 
 
 def _guarded(work: Callable[[], T]) -> T:
