@@ -4,11 +4,12 @@ Counts, names, codes and hashes only; never a prompt, an answer or a key.
 """
 
 import sys
-from typing import Any, Literal, TextIO
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TextIO
 
 import orjson
 import structlog
-from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 Level = Literal["debug", "info", "warning", "error"]
 _WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
@@ -19,27 +20,19 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 def configure(level: Level = "info", style: Literal["json", "console"] = "json", stream: TextIO | None = None) -> None:
     """Set the process's log up: JSON objects, or lines for people, on standard error unless a stream is given."""
     out = stream if stream is not None else sys.stderr
-    shared: list[Processor] = [structlog.processors.add_log_level]
-    factory: Any
+    processors: list[Processor]
     if style == "json":
-        shared += [
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS),
-            structlog.processors.JSONRenderer(serializer=_json),
-        ]
-        factory = structlog.WriteLoggerFactory(file=out)
+        processors = [_json_line]
     else:
-        shared += [
+        processors = [
+            structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            structlog.dev.ConsoleRenderer(
-                colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback
-            ),
+            structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback),
         ]
-        factory = structlog.WriteLoggerFactory(file=out)
     structlog.configure(
-        processors=shared,
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=factory,
+        logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
 
@@ -50,5 +43,13 @@ def logger() -> FilteringBoundLogger:
     return found
 
 
-def _json(event: Any, **_: Any) -> str:
+_with_exception: Final = structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS)
+
+
+def _json_line(logger: Any, method: str, event: EventDict) -> str:
+    """Level, time and tracebacks put in and the whole written as JSON: one step, because every request takes it."""
+    event["level"] = "error" if method == "exception" else method
+    event["timestamp"] = f"{datetime.now(UTC).isoformat()[:-6]}Z"
+    if "exc_info" in event:
+        event = _with_exception(logger, method, event)
     return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()

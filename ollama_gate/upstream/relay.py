@@ -45,6 +45,13 @@ class Passage:
     bytes: int = 0
     whole: bool = False
     """Whether Ollama's answer was read to its proper end."""
+    _end: StreamEnd | None = None
+
+    def end(self, observer: Observer) -> StreamEnd:
+        """What the end of the answer said; looked for once, after the last byte has passed."""
+        if self._end is None:
+            self._end = observer.end()
+        return self._end
 
 
 async def relay(
@@ -139,7 +146,7 @@ async def relay_whole(
     headers = for_client(answer.headers)
     headers["Server"] = SERVER
     headers.update(turn.headers())
-    end = observer.end()
+    end = passage.end(observer)
     if end.done:
         headers["x-ollama-gate-ended"] = ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit).value
     turn.phase, turn.status = Phase.STREAMING, answer.status
