@@ -74,16 +74,23 @@ class Worker:
         outcome: dict[str, Any] = orjson.loads(answer)
         return outcome
 
-    def end(self) -> None:
-        """Hang up, and make sure that the process is gone."""
+    def end(self, *, patience: float = 0.0) -> None:
+        """Hang up, and make sure that the process is gone.
+
+        Args:
+            patience: Seconds it has to end by itself; an idle one does so at once, after writing what it has to write.
+        """
         for channel in self.channels:
             channel.close()
-        self.process.terminate()
-        try:
-            self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        for insist in (self.process.terminate, self.process.kill):
+            try:
+                self.process.wait(patience)
+            except subprocess.TimeoutExpired:
+                patience = 5.0
+                insist()
+            else:
+                return
+        self.process.wait()
 
     def resident(self) -> int:
         """Bytes of memory the process holds; 0 once it is gone."""

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ class TokenizerStore:
         tokenizer, entry.tokenizer = entry.tokenizer, None
         if tokenizer is not None:
             tokenizer.alive = False
-            await _uninterrupted(tokenizer.worker.end)
+            await _uninterrupted(partial(tokenizer.worker.end, patience=2.0))
 
 
 def _check(outcome: Mapping[str, Any]) -> None:

@@ -130,7 +130,7 @@ def test_the_sum_of_the_pieces_is_the_count_of_the_whole(kind: str, parts: list[
 @pytest.mark.slow
 @pytest.mark.vocab
 @pytest.mark.parametrize("name", each(tuple(MARKERS)))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_conversations_of_every_family_are_counted_exactly(name: str, data: st.DataObject) -> None:
     built, markers = tokenizer(name), MARKERS[name]

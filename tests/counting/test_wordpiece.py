@@ -71,10 +71,14 @@ def test_a_vocabulary_without_an_unknown_token_is_refused() -> None:
         build(Vocabulary.from_metadata(values, "test"))
 
 
+ASSIGNED = [*range(0xD800), *range(0xE000, 0x18E00), *range(0x1A000, 0x20100), *range(0xE0000, 0xE0200), 0x10FFFF]
+"""Code points of the planes that hold more than ideographs."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("strip_accents", "digest"), [(True, "75edae368fb8476f"), (False, "9afd2bc109348798")])
+@pytest.mark.parametrize(("strip_accents", "digest"), [(True, "f9318137dbc7a356"), (False, "001bac98998c4562")])
 def test_every_character_is_what_the_engines_tables_make_of_it(*, strip_accents: bool, digest: str) -> None:
     # The digest was taken of llama.cpp b10488's own tables (src/unicode-data.cpp), put through its rules.
     table = CharacterMap(lowercase=True, strip_accents=strip_accents)
-    made = "|".join(table[code] for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    made = "|".join(table[code] for code in ASSIGNED)
     assert sha256(made.encode()).hexdigest()[:16] == digest
