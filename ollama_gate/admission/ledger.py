@@ -281,7 +281,8 @@ class Ledger:
         if holding.stage is not Stage.RESIDENT:
             holding.stage, holding.since = Stage.RESIDENT, asked_at
         holding.seen = max(holding.seen, asked_at)
-        holding.abandoned_at = None
+        if holding.abandoned_at is not None and asked_at > holding.abandoned_at:
+            holding.abandoned_at = None
         holding.reported = entry
         holding.expires_at = entry.expires_at
         holding.num_ctx = entry.num_ctx

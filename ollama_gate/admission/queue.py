@@ -16,7 +16,8 @@ from operator import neg
 from ollama_gate.admission.demand import Demand
 from ollama_gate.requests import Control
 
-_LONGEST_RETRY = 3600
+LONGEST_RETRY = 3600
+"""Seconds; no estimate is worth more."""
 _LEARNING_RATE = 0.2
 """Weight of the newest service time; about the last ten matter."""
 
@@ -163,7 +164,7 @@ class SlotQueue:
         """
         each = self._seconds_each(now) / max(self.slots, 1)
         backlog = each * (self.waiting + 1)
-        return max(1, min(math.ceil(max(each, backlog - self.policy.deadline)), _LONGEST_RETRY))
+        return max(1, min(math.ceil(max(each, backlog - self.policy.deadline)), LONGEST_RETRY))
 
     def _seconds_each(self, now: float) -> float:
         if not self._running:

@@ -7,6 +7,7 @@ tokens`, `context length` and the like) do not occur here.
 import math
 
 from ollama_gate.admission.holdings import DoesNotFit
+from ollama_gate.admission.queue import LONGEST_RETRY
 from ollama_gate.errors import Refusal
 
 _GIB = 1024**3
@@ -56,7 +57,7 @@ def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: flo
     advice = _advice(why, ever=ever)
     headers = {}
     if ever:
-        soon = 30 if why.retry_at is None else max(1, min(math.ceil(why.retry_at - now), 3600))
+        soon = 30 if why.retry_at is None else max(1, min(math.ceil(why.retry_at - now), LONGEST_RETRY))
         headers["Retry-After"] = str(soon)
     else:
         headers["x-should-retry"] = "false"

@@ -8,6 +8,7 @@ never overtakes an earlier one. Requests for what is loaded do not stand in it. 
 seconds for busy models makes them stop taking requests, so that even under steady traffic its turn comes.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,7 +17,7 @@ from ollama_gate.admission import refusals
 from ollama_gate.admission.alerts import Alert
 from ollama_gate.admission.holdings import Decision, DoesNotFit, Granted, MemoryPolicy, Outcome, Wait
 from ollama_gate.admission.ledger import Ledger
-from ollama_gate.admission.queue import Place, QueuePolicy, SlotQueue, Ticket
+from ollama_gate.admission.queue import LONGEST_RETRY, Place, QueuePolicy, SlotQueue, Ticket
 from ollama_gate.admission.residents import Reported
 from ollama_gate.errors import Refusal
 from ollama_gate.requests import Control
@@ -109,9 +110,9 @@ class Scheduler:
                     pass
         if queue.full:
             ticket.place = Place.GONE
-            self._leave_line_if_empty(ticket.model, now)
-            retry = queue.retry_after(now)
+            retry = self.retry_after(ticket.model, now)
             refusal = refusals.queue_full(ticket.model, waiting=queue.waiting, slots=queue.slots, retry_after=retry)
+            self._leave_line_if_empty(ticket.model, now)
             self._effects.refuse(ticket, refusal)
             return
         queue.enqueue(ticket)
@@ -155,7 +156,7 @@ class Scheduler:
                     waited=now - ticket.arrived,
                     slots=queue.slots,
                     for_memory=model in self._line,
-                    retry_after=queue.retry_after(now),
+                    retry_after=self.retry_after(model, now),
                 )
                 self._effects.refuse(ticket, refusal)
             self._leave_line_if_empty(model, now)
@@ -177,6 +178,12 @@ class Scheduler:
             return None
         due = min(oldest) + self._policy.deadline
         return min(due, now + _MEMORY_POLL) if self._line else due
+
+    def retry_after(self, model: str, now: float) -> int:
+        """Whole seconds that a refusal for this model advises; waiting for memory lasts as long as it has so far."""
+        queue = self._queues.get(model)
+        seconds = 1 if queue is None else queue.retry_after(now)
+        return max(seconds, min(math.ceil(now - self._line.get(model, now)), LONGEST_RETRY))
 
     def evicted(self, model: str, now: float) -> None:
         """Ollama has taken the order to unload a model; `/api/ps` will say when it is gone."""

@@ -73,7 +73,7 @@ def _model(scheduler: Scheduler, model: str, now: float) -> ModelStatus:
         waiting=queue.waiting if queue else 0,
         oldest_wait=0.0 if oldest is None else now - oldest,
         waits_for_memory=model in scheduler.line,
-        retry_after=queue.retry_after(now) if queue else 1,
+        retry_after=scheduler.retry_after(model, now),
         stage="not loaded" if holding is None else holding.stage.value,
         num_ctx=holding.num_ctx if holding else 0,
         booked=holding.booked if holding else 0,

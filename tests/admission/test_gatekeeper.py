@@ -1,4 +1,5 @@
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
@@ -76,8 +77,8 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def hold(gatekeeper: Gatekeeper, model: str, until: asyncio.Event, gib: float = 1, client: str = "a") -> float:
-    async with gatekeeper.lease(model, client, takes(gib)) as lease:
+async def hold(gatekeeper: Gatekeeper, model: str, until: asyncio.Event, gib: float = 1, num_ctx: int = 4096) -> float:
+    async with gatekeeper.lease(model, "a", takes(gib, num_ctx)) as lease:
         lease.answered()
         await until.wait()
         return lease.waited
@@ -241,6 +242,38 @@ async def test_waiting_for_memory_looks_again_and_again_but_not_in_a_tight_loop(
     await holder
     await asyncio.wait_for(waiter, 5)
     assert ollama.asked < 5
+
+
+async def test_who_first_waited_for_a_slot_and_then_for_memory_is_looked_after_too(make: Make, ollama: Ollama) -> None:
+    gatekeeper, first, done = make(limit=10, on_full=OnFull.WAIT), asyncio.Event(), asyncio.Event()
+    done.set()
+    ollama.loaded["b"] = Reported("b", 4 * GIB, 0, 4096)
+    await hold(gatekeeper, "b", done, 6)
+    holder = spawn(hold(gatekeeper, "a", first, 3), name="holder")
+    await settle()
+    waiter = spawn(hold(gatekeeper, "a", done, 9, num_ctx=8192), name="waiter")
+    await settle()
+    first.set()
+    await holder
+    await settle()
+    assert gatekeeper.scheduler.line == ("a",)
+    ollama.loaded.clear()
+    await asyncio.wait_for(waiter, 5)
+
+
+async def test_a_deadline_at_the_moment_of_a_cancellation_is_harmless(make: Make) -> None:
+    gatekeeper, done = make(), asyncio.Event()
+    holder = spawn(hold(gatekeeper, "m", done), name="holder")
+    await settle()
+    waiter = spawn(hold(gatekeeper, "m", done), name="waiter")
+    await settle()
+    waiter.cancel()
+    gatekeeper.scheduler.tick(time.monotonic() + 1000)
+    await settle()
+    assert waiter.cancelled()
+    assert slots(gatekeeper, "m") == (1, 0)
+    done.set()
+    await holder
 
 
 async def test_a_model_that_does_not_fit_is_a_refusal(make: Make) -> None:

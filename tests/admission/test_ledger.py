@@ -227,6 +227,18 @@ def test_what_was_asked_before_a_load_ended_says_nothing_about_it() -> None:
     assert not book.held
 
 
+def test_an_old_listing_says_nothing_about_a_load_that_was_abandoned_since() -> None:
+    book = ledger(10, load_grace=10.0)
+    use(book, "a", demand := simple(6), 0.0)
+    book.request("a", demand, 2.0)  # it had expired at 1.5, so Ollama loads it again
+    book.finish("a", demand, Outcome.LEFT, 3.0)
+    book.reconcile([ps("a", demand)], 1.0, 3.1)
+    book.reconcile([], 3.2, 3.3)
+    assert book.held
+    book.reconcile([], 13.0, 13.1)
+    assert not book.held
+
+
 def test_a_model_in_use_is_booked_though_it_is_not_listed() -> None:
     book = ledger(10)
     book.request("a", simple(6), 0.0)

@@ -16,6 +16,7 @@ from ollama_gate.admission.memory import (
 from ollama_gate.admission.memory_rules import CACHE_TYPES
 from ollama_gate.admission.shapes import ModelShape, shape_from_show
 from support.shows import PUBLISHED, TINY, attention, show, size
+from support.unhurried import unhurried
 
 MIB = 1024 * 1024
 SHAPES = {name: shape_from_show(answer) for name, answer in PUBLISHED.items()}
@@ -247,6 +248,7 @@ plans = st.builds(
 shapes = st.sampled_from(sorted(SHAPES)).map(SHAPES.__getitem__)
 
 
+@unhurried
 @given(shapes, plans, st.integers(0, 50_000))
 def test_a_larger_window_never_takes_less(shape: ModelShape, plan: LaunchPlan, more: int) -> None:
     small, large = footprint(shape, plan), footprint(shape, replace(plan, num_ctx=plan.num_ctx + more))
@@ -254,6 +256,7 @@ def test_a_larger_window_never_takes_less(shape: ModelShape, plan: LaunchPlan, m
     assert large.loaded >= small.loaded
 
 
+@unhurried
 @given(shapes, plans, st.integers(0, 1 << 41))
 def test_the_largest_window_fits_and_the_next_one_does_not(shape: ModelShape, plan: LaunchPlan, limit: int) -> None:
     window = largest_window(shape, plan, limit)

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ollama_gate.admission.queue import Place, QueuePolicy, SlotQueue, Ticket
+from support.unhurried import unhurried
 
 
 def ticket(client: str = "a", arrived: float = 0.0, priority: int = 0) -> Ticket:
@@ -142,6 +143,7 @@ def test_retry_after_has_an_end() -> None:
     assert line.retry_after(0.0) == 3600
 
 
+@unhurried
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), max_size=60), st.integers(1, 3))
 def test_nobody_is_overtaken_twice_by_the_same_client(arrivals: list[tuple[str, bool]], slots: int) -> None:
     line = queue(slots)

@@ -3,10 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ollama_gate.admission.residents import Reported, read_ps
+from support.unhurried import unhurried
 
 RECORDED = Path(__file__).parents[1] / "data" / "admission" / "ps.json"
 
@@ -42,7 +43,7 @@ json_values = st.recursive(
 entries = st.fixed_dictionaries({"model": json_values, "size": json_values, "expires_at": json_values})
 
 
-@settings(max_examples=40)
+@unhurried
 @given(st.dictionaries(st.just("models"), json_values | st.lists(entries | json_values)))
 def test_any_answer_is_survived(answer: dict[str, Any]) -> None:
     for entry in read_ps(answer, str, now=0.0, wall=0.0):

@@ -222,6 +222,27 @@ def test_loads_are_served_in_the_order_of_asking() -> None:
     assert places(large, small) == ["running", "running"]
 
 
+def test_when_the_first_load_in_line_gives_up_the_next_one_goes_at_once() -> None:
+    script = Script(limit=10)
+    script.arrive("a", takes(8))
+    large, small = script.arrive("b", takes(9)), script.arrive("c", takes(1))
+    script.scheduler.leave(large, 1.0)
+    assert places(small) == ["running"]
+
+
+def test_a_load_that_turns_out_not_to_fit_leaves_the_line() -> None:
+    script = Script(limit=10, on_full=OnFull.WAIT)
+    script.answer(script.arrive("a", takes(6)))
+    script.arrive("b", takes(6))
+    small = script.arrive("c", takes(1))
+    assert script.scheduler.line == ("b", "c")
+    kept = Reported("a", 4 * GIB, 0, 4096, expires_at=9e9)
+    script.scheduler.reconcile([kept], 1.0, 1.0)
+    assert [refusal.code for _, refusal in script.did.refused] == ["model_does_not_fit"]
+    assert places(small) == ["running"]
+    assert not script.scheduler.line
+
+
 def test_what_is_loaded_does_not_stand_in_line() -> None:
     script = Script(limit=10)
     demand = takes(6, slots=2)
@@ -260,6 +281,20 @@ def test_who_was_held_back_goes_on_when_the_waiting_load_gives_up() -> None:
     script.scheduler.leave(load, 21.0)
     assert held_back.place is Place.RUNNING
     assert script.scheduler.line == ()
+
+
+def test_who_was_held_back_does_not_wait_behind_loads_that_it_does_not_need() -> None:
+    script = Script(limit=10)
+    held, cold = takes(6, slots=2), takes(6)
+    script.arrive("a", held)
+    load = script.arrive("b", cold)
+    script.at(20.0)
+    behind = script.arrive("c", cold)
+    held_back = script.arrive("a", held)
+    assert ">".join(script.scheduler.line) == "b>c>a"
+    script.scheduler.leave(load, 21.0)
+    assert places(held_back, behind) == ["running", "waiting"]
+    assert ">".join(script.scheduler.line) == "c"
 
 
 def test_a_failed_load_lets_the_next_one_in() -> None:
@@ -319,6 +354,7 @@ def test_a_timeout_in_front_of_a_full_memory_says_so() -> None:
     script.at(30.0)
     ((_, refusal),) = script.did.refused
     assert refusal.details["waits_for"] == "memory"
+    assert refusal.headers == {"Retry-After": "30"}, "nothing points to less than it has taken so far"
     assert script.scheduler.line == ()
 
 

@@ -4,8 +4,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
-from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from ollama_gate.admission.alerts import Alert
 from ollama_gate.admission.holdings import MemoryPolicy, OnFull, Outcome, Stage
@@ -44,6 +52,8 @@ class FakeOllama:
 
     runners: dict[str, Runner] = field(default_factory=dict)
     requests: dict[str, list[Ticket]] = field(default_factory=lambda: defaultdict(list))
+    expires: dict[str, float] = field(default_factory=dict)
+    """When an idle model would go, for those that say so."""
 
     def accept(self, ticket: Ticket) -> None:
         assert ticket.demand is not None
@@ -93,7 +103,7 @@ class FakeOllama:
 
     def ps(self) -> list[Reported]:
         return [
-            Reported(model, runner.size // 3 * 2, 0, runner.num_ctx)
+            Reported(model, runner.size // 3 * 2, 0, runner.num_ctx, self.expires.get(model))
             for model, runner in self.runners.items()
             if runner.loaded
         ]
@@ -223,6 +233,10 @@ class Admission(RuleBasedStateMachine):
         if idle:
             del self.ollama.runners[data.draw(st.sampled_from(sorted(idle)))]
 
+    @rule(model=st.sampled_from(sorted(MODELS)), at=st.sampled_from([1.0, 100.0, 9e9]))
+    def keep_alive_is_known(self, model: str, at: float) -> None:
+        self.ollama.expires[model] = at
+
     @rule()
     def guard_asks(self) -> None:
         self.snapshots.append((self.now, self.ollama.ps()))
@@ -299,5 +313,13 @@ class Admission(RuleBasedStateMachine):
         assert self.scheduler.line == ()
 
 
-TestAdmission = Admission.TestCase
-TestAdmission.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+LIVES = settings(stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def test_nothing_leaks_and_nothing_is_overrun() -> None:
+    run_state_machine_as_test(Admission, settings=settings(LIVES, max_examples=50))
+
+
+@pytest.mark.slow
+def test_nothing_leaks_and_nothing_is_overrun_in_many_lives() -> None:
+    run_state_machine_as_test(Admission, settings=settings(LIVES, max_examples=400))

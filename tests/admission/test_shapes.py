@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ollama_gate.admission.memory import LaunchPlan, footprint
 from ollama_gate.admission.shapes import CacheLayers, UnknownShape, shape_from_show
 from support.shows import PUBLISHED, Show, attention, quiet, show, size, ssm, tensor
+from support.unhurried import unhurried
 
 RECORDED = Path(__file__).parents[1] / "data" / "admission"
 
@@ -217,6 +218,7 @@ json_values = st.recursive(
 keys = st.sampled_from(sorted({key.partition(".")[2] for answer in PUBLISHED.values() for key in answer["model_info"]}))
 
 
+@unhurried
 @given(
     st.sampled_from(sorted(PUBLISHED)),
     st.dictionaries(keys, json_values, max_size=5),
