@@ -26,8 +26,13 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     length = request.content_length
     if length is not None and length > limit:
         raise Refused(too_large(limit))
-    await say_continue(request)
     content = request.content
+    if content.is_eof():  # all of it came with the head: nothing to wait for
+        whole = _here(request)
+        if len(whole) > limit:
+            raise Refused(too_large(limit))
+        return whole
+    await say_continue(request)
     first = await _next(request)
     if content.at_eof():
         return first
@@ -44,9 +49,18 @@ async def _next(request: web.BaseRequest) -> bytes:
     try:
         return await request.content.readany()
     except HttpProcessingError as bad:
-        raise Refused(
-            Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {bad.message}")
-        ) from bad
+        raise _invalid(bad) from bad
+
+
+def _here(request: web.BaseRequest) -> bytes:
+    try:
+        return request.content.read_nowait()
+    except HttpProcessingError as bad:
+        raise _invalid(bad) from bad
+
+
+def _invalid(bad: HttpProcessingError) -> Refused:
+    return Refused(Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {bad.message}"))
 
 
 async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
@@ -84,7 +98,8 @@ def _not_a_form(why: str) -> Refusal:
 
 async def say_continue(request: web.BaseRequest) -> None:
     """Tell a client that asked (`Expect: 100-continue`) to send its body; curl does for long ones."""
-    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+    expected = request.headers.get("Expect")
+    if expected is not None and expected.lower() == "100-continue" and request.transport is not None:
         request.transport.write(_CONTINUE)
 
 

@@ -24,6 +24,9 @@ _NOT_UPSTREAM: Final = HOP_BY_HOP | {"host", "origin", "referer", "expect", "coo
 """Ollama checks Host and Origin against its own address (`server/routes.go:allowedHostsMiddleware`), so the gate sends
 its upstream's Host and no Origin; keys and cookies are for the gate, not for Ollama."""
 
+_OF_A_BODY: Final = _NOT_UPSTREAM | {"content-length", "content-type", "content-encoding", "accept-encoding"}
+"""Those, and what a client says of the body that it sent: the gate sends its own."""
+
 
 def connection_named(values: Iterable[str]) -> frozenset[str]:
     """Header names that a Connection header declares to be hop-by-hop too."""
@@ -38,17 +41,10 @@ def for_upstream(headers: "Mapping[str, str]", *, own_body: bool, authorization:
         own_body: the gate sends its own serialised body, so the client's length, type and coding do not apply.
         authorization: whether the operator lets Authorization through.
     """
-    named = connection_named(_all(headers, "Connection"))
-    out: CIMultiDict[str] = CIMultiDict()
-    for name, value in headers.items():
-        low = name.lower()
-        if low in _NOT_UPSTREAM or low in named:
-            continue
-        if low == "authorization" and not authorization:
-            continue
-        if own_body and low in ("content-length", "content-type", "content-encoding", "accept-encoding"):
-            continue
-        out.add(name, value)
+    dropped = _OF_A_BODY if own_body else _NOT_UPSTREAM
+    if not authorization:
+        dropped |= {"authorization"}
+    out = _without(dropped, headers)
     if own_body:
         out["Content-Type"] = "application/json"
     return out
@@ -56,13 +52,14 @@ def for_upstream(headers: "Mapping[str, str]", *, own_body: bool, authorization:
 
 def for_client(headers: "Mapping[str, str]") -> CIMultiDict[str]:
     """Ollama's headers as they go to the client: all but the hop-by-hop ones."""
-    named = connection_named(_all(headers, "Connection"))
-    out: CIMultiDict[str] = CIMultiDict()
-    for name, value in headers.items():
-        low = name.lower()
-        if low not in HOP_BY_HOP and low not in named:
-            out.add(name, value)
-    return out
+    return _without(HOP_BY_HOP, headers)
+
+
+def _without(dropped: frozenset[str], headers: "Mapping[str, str]") -> CIMultiDict[str]:
+    """All headers but these, and those that the Connection header declares to be of its kind."""
+    if "Connection" in headers:
+        dropped |= connection_named(_all(headers, "Connection"))
+    return CIMultiDict([pair for pair in headers.items() if pair[0].lower() not in dropped])
 
 
 def _all(headers: "Mapping[str, str]", name: str) -> list[str]:

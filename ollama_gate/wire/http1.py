@@ -7,7 +7,6 @@ hexadecimal number. What is wrong is an `UpstreamBroken`, and the connection is 
 
 import re
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Final
 
 from multidict import CIMultiDict
@@ -37,18 +36,18 @@ class AnswerHead:
     """Bytes of the body where they are known beforehand."""
 
 
-class _State(Enum):
-    HEAD = auto()
-    PLAIN = auto()
-    """A body of known length."""
-    CHUNK = auto()
-    """Inside a chunk's data or the line end after it."""
-    SIZE = auto()
-    """Before a chunk's size."""
-    TRAILER = auto()
-    ENDLESS = auto()
-    """A body that ends with the connection."""
-    DONE = auto()
+# Where the reader is. Plain numbers, because they are looked at for every token, and an enum's members are slow to get.
+_HEAD: Final = 0
+_PLAIN: Final = 1
+"""In a body of known length."""
+_SIZE_LINE: Final = 2
+"""Before a chunk's size."""
+_CHUNK: Final = 3
+"""Inside a chunk's data or the line end after it."""
+_TRAILER: Final = 4
+_ENDLESS: Final = 5
+"""In a body that ends with the connection."""
+_DONE: Final = 6
 
 
 class AnswerReader:
@@ -60,7 +59,7 @@ class AnswerReader:
         """Expect nothing yet."""
         self._held = bytearray()
         self._left = 0
-        self._state = _State.DONE
+        self._state = _DONE
         self._bodiless = False
         self.head: AnswerHead | None = None
         """The answer's head, once it is there."""
@@ -75,7 +74,7 @@ class AnswerReader:
         Args:
             bodiless: it has no body whatever its head says, because the request was a HEAD.
         """
-        self._state = _State.HEAD
+        self._state = _HEAD
         self._bodiless = bodiless
         self._left = 0
         self.head = None
@@ -83,7 +82,7 @@ class AnswerReader:
     @property
     def done(self) -> bool:
         """Whether the answer is whole."""
-        return self._state is _State.DONE
+        return self._state == _DONE
 
     def feed(self, data: bytes) -> bytes:
         """Take what one read brought; returns the bytes of the body in it.
@@ -92,15 +91,15 @@ class AnswerReader:
             UpstreamBroken: this is not HTTP.
         """
         state = self._state
-        if state is _State.SIZE or state is _State.CHUNK:
+        if state in (_SIZE_LINE, _CHUNK):
             return self._chunks(data)
-        if state is _State.PLAIN:
+        if state == _PLAIN:
             return self._plain(data)
-        if state is _State.HEAD:
+        if state == _HEAD:
             return self._until_head(data)
-        if state is _State.ENDLESS:
+        if state == _ENDLESS:
             return data
-        if state is _State.TRAILER:
+        if state == _TRAILER:
             self._trailer(data)
             return b""
         self.excess = self.excess or bool(data)
@@ -112,9 +111,9 @@ class AnswerReader:
         Raises:
             UpstreamBroken: before the answer was whole.
         """
-        if self._state is _State.ENDLESS:
-            self._state = _State.DONE
-        if self._state is not _State.DONE:
+        if self._state == _ENDLESS:
+            self._state = _DONE
+        if self._state != _DONE:
             where = "before its answer began" if self.head is None else "in the middle of its answer"
             raise UpstreamBroken(f"Ollama closed the connection {where}")
 
@@ -138,52 +137,53 @@ class AnswerReader:
         return self._after_head(head, rest)
 
     def _after_head(self, raw: bytes, rest: bytes) -> bytes:
-        status_line, *lines = raw.split(b"\r\n")
-        found = _STATUS_LINE.fullmatch(status_line)
+        lines = raw.split(b"\r\n")
+        found = _STATUS_LINE.fullmatch(lines[0])
         if found is None:
             raise UpstreamBroken("what answers is not an HTTP server")
         status = int(found[2])
-        headers = _headers(lines)
+        headers = _headers(raw, lines)
         if status < 200:
             if status == 101:
                 raise UpstreamBroken("Ollama wants to speak another protocol")
             return self._until_head(rest)  # something by the way, such as 100 Continue
         length = self._framing(status, headers)
-        tokens = ",".join(headers.getall("Connection", ())).lower()
-        self.keep_alive = "close" not in tokens and (found[1] == b"1" or "keep-alive" in tokens)
+        self.keep_alive = found[1] == b"1"
+        if "Connection" in headers:
+            tokens = ",".join(headers.getall("Connection")).lower()
+            self.keep_alive = "close" not in tokens and (self.keep_alive or "keep-alive" in tokens)
         self.head = AnswerHead(status, (found[3] or b"").decode("latin-1"), headers, length)
         return self.feed(rest) if rest else b""
 
     def _framing(self, status: int, headers: CIMultiDict[str]) -> int | None:
         """Decide how the body ends (RFC 9112, 6.3)."""
-        lengths = {text.strip() for value in headers.getall("Content-Length", ()) for text in value.split(",")}
-        codings = ",".join(headers.getall("Transfer-Encoding", ())).replace(" ", "").lower()
+        codings = headers.getall("Transfer-Encoding", None)
         length: int | None = None
-        if codings:
-            if codings != "chunked":
-                raise UpstreamBroken(f"Ollama's answer has a transfer coding that is not known here: {codings[:40]}")
+        if codings is not None:
+            if ",".join(codings).strip().lower() != "chunked":
+                raise UpstreamBroken("Ollama's answer has a transfer coding that is not known here")
             headers.popall("Content-Length", None)
-        elif lengths:
-            (text, *more) = lengths
+        elif "Content-Length" in headers:
+            text, *more = {text.strip() for value in headers.getall("Content-Length") for text in value.split(",")}
             if more or not _LENGTH.fullmatch(text):
                 raise UpstreamBroken("Ollama's answer has a Content-Length that is none")
             length = int(text)
         if self._bodiless or status in (204, 304):
-            self._state = _State.DONE
+            self._state = _DONE
         elif codings:
-            self._state = _State.SIZE
+            self._state = _SIZE_LINE
         elif length is None:
-            self._state = _State.ENDLESS
+            self._state = _ENDLESS
         else:
             self._left = length
-            self._state = _State.PLAIN if length else _State.DONE
+            self._state = _PLAIN if length else _DONE
         return length
 
     def _plain(self, data: bytes) -> bytes:
         self._left -= len(data)
         if self._left > 0:
             return data
-        self._state = _State.DONE
+        self._state = _DONE
         if self._left < 0:
             self.excess = True
             data = data[: self._left]
@@ -197,7 +197,7 @@ class AnswerReader:
         parts: list[bytes] = []
         at, size = 0, len(data)
         while at < size:
-            if self._state is _State.SIZE:
+            if self._state == _SIZE_LINE:
                 line = data.find(b"\r\n", at, at + _MOST_SIZE_LINE)
                 if line < 0:
                     if size - at >= _MOST_SIZE_LINE:
@@ -210,10 +210,10 @@ class AnswerReader:
                 at = line + 2
                 self._left = int(found[1], 16)
                 if not self._left:
-                    self._state = _State.TRAILER
+                    self._state = _TRAILER
                     self._trailer(data[at:])
                     break
-                self._state = _State.CHUNK
+                self._state = _CHUNK
                 continue
             if self._left:
                 part = data[at : at + self._left]
@@ -227,7 +227,7 @@ class AnswerReader:
                 if data[at : at + 2] != b"\r\n":
                     raise UpstreamBroken("a chunk of Ollama's answer is longer than it says")
                 at += 2
-                self._state = _State.SIZE
+                self._state = _SIZE_LINE
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _trailer(self, data: bytes) -> None:
@@ -245,17 +245,20 @@ class AnswerReader:
             end += 2
         self.excess = len(held) > end + 2
         held.clear()
-        self._state = _State.DONE
+        self._state = _DONE
 
 
-def _headers(lines: list[bytes]) -> CIMultiDict[str]:
-    headers: CIMultiDict[str] = CIMultiDict()
-    for line in lines:
+def _headers(raw: bytes, lines: list[bytes]) -> CIMultiDict[str]:
+    ends = len(lines) - 1
+    if raw.count(b"\r") != ends or raw.count(b"\n") != ends or b"\0" in raw:
+        raise UpstreamBroken("a header of Ollama's answer holds a line end")
+    pairs: list[tuple[str, str]] = []
+    for line in lines[1:]:
         name, colon, value = line.partition(b":")
-        if not colon or not _NAME.fullmatch(name) or b"\n" in value or b"\r" in value or b"\0" in value:
+        if not colon or not _NAME.fullmatch(name):
             raise UpstreamBroken("a header of Ollama's answer is none")
-        headers.add(name.decode("ascii"), value.strip(b" \t").decode("utf-8", "surrogateescape"))
-    return headers
+        pairs.append((name.decode("ascii"), value.strip(b" \t").decode("utf-8", "surrogateescape")))
+    return CIMultiDict(pairs)
 
 
 def request_head(method: str, target: str, host: str, headers: CIMultiDict[str]) -> bytes:
