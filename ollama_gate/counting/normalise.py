@@ -270,12 +270,13 @@ def _generate(body: Mapping[str, Any], model: ModelTraits) -> Conversation:
         if override or context or body.get("system"):
             raise TemplateRefused("raw mode does not support template, system, or context")
         return Conversation(raw=prompt)
-    tokens = tuple(context or ())
+    tokens = _tokens(context)
+    images = decode_messages([{"images": body.get("images")}])[0].images
     if suffix:
         return Conversation(
             think=think, flow=Flow.SUFFIX, prompt=prompt, suffix=suffix, override=override, context=tokens
         )
-    messages: tuple[Message, ...] = (Message("user", prompt, images=len(body.get("images") or ())),)
+    messages: tuple[Message, ...] = (Message("user", prompt, images=images),)
     if context is None:
         messages = model.messages + messages
     if system:
@@ -283,6 +284,15 @@ def _generate(body: Mapping[str, Any], model: ModelTraits) -> Conversation:
     if override:
         return Conversation(messages, None, think, Flow.OVERRIDE, override=override, context=tokens)
     return Conversation(messages, (), think, context=tokens)
+
+
+def _tokens(value: Any) -> tuple[int, ...]:
+    """The tokens of a `context`."""
+    if value is None:
+        return ()
+    if not isinstance(value, list) or any(isinstance(token, bool) or not isinstance(token, int) for token in value):
+        raise TemplateRefused("json: cannot unmarshal context into a Go value of type []int")
+    return tuple(value)
 
 
 def _think(value: Any, model: ModelTraits, *, relax: bool) -> Think:

@@ -43,6 +43,8 @@ class Message:
     tool_call_id: str = ""
     images: int = 0
     """How many images (or other media) it carries; their bytes are never text."""
+    empty_images: bool = False
+    """The client sent an empty list of images, which marshals as `[]` where none at all is `null`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,11 +187,8 @@ def _fields(value: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
         name = key if key in names else _folded(key, names)
         if name is None:
             continue
-        if name in found:
-            if isinstance(item, Mapping | list):  # Go merges them in document order, which a decoded body has lost
-                raise RenderError(f"two keys of {where} both mean {name!r}")
-            if item is None:
-                continue
+        if name in found and not (isinstance(item, str) and isinstance(found[name], str)):
+            raise RenderError(f"two keys of {where} both mean {name!r}")  # what Go makes of them depends on their order
         found[name] = item
     return found
 
@@ -229,6 +228,7 @@ def _ordered(value: Any, name: str, decode: Callable[[Any], T]) -> dict[str, T] 
 
 def _message(value: Any) -> Message:
     got = _fields(value, _MESSAGE, "a message")
+    images = _list(got.get("images"), "images", _image)
     return Message(
         role=lower_text(decode_text(got.get("role"), "role")),
         content=decode_text(got.get("content"), "content"),
@@ -236,7 +236,8 @@ def _message(value: Any) -> Message:
         tool_calls=_list(got.get("tool_calls"), "tool_calls", _call) or (),
         tool_name=decode_text(got.get("tool_name"), "tool_name"),
         tool_call_id=decode_text(got.get("tool_call_id"), "tool_call_id"),
-        images=len(_list(got.get("images"), "images", _image) or ()),
+        images=len(images or ()),
+        empty_images=images == (),
     )
 
 

@@ -208,7 +208,7 @@ _MESSAGE: Final = GoType(
         GoField(
             "Images",
             GoType("[]api.ImageData", Kind.SLICE, _IMAGE),
-            lambda message: (b"",) * message.images if message.images else None,
+            lambda message: (b"",) * message.images if message.images or message.empty_images else None,
         ),
         GoField(
             "ToolCalls",
