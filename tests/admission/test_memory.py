@@ -1,5 +1,5 @@
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -102,6 +102,35 @@ def test_the_batch_that_ollama_chooses_by_itself_is_foreseen(row: Worked) -> Non
 def test_every_model_of_the_table_has_a_rule(row: Worked) -> None:
     assert SHAPES[row.model].known
     assert SHAPES[row.model].notes == ()
+
+
+def bound(model: str, **plan: Any) -> int:
+    return footprint(SHAPES[model], LaunchPlan(4096, **plan)).compute_bound
+
+
+def test_a_quantized_cache_brings_its_rotation_matrices() -> None:
+    assert bound("llama-8b", kv_cache_type="q8_0") - bound("llama-8b") == 4 * (64**2 + 128**2)
+    assert bound("gemma3-4b", kv_cache_type="q4_0") - bound("gemma3-4b") == 4 * (64**2 + 128**2 + 256**2)
+
+
+def test_each_slot_of_a_recurrent_model_adds_one_layers_state_and_a_row_of_logits() -> None:
+    one, two = (bound("mamba2", num_parallel=slots, num_batch=512) for slots in (1, 2))
+    conv, state = 3 * (4096 + 2 * 128), 128 * 4096
+    assert two - one == 8 * (conv + state) + 4 * 50288
+
+
+def test_attention_beside_recurrence_needs_three_more_embeddings_a_token() -> None:
+    apart = footprint(replace(SHAPES["falcon-h1"], parallel_state=False), LaunchPlan(4096)).compute_bound
+    assert bound("falcon-h1") - apart == 4 * 512 * 3 * 2048
+
+
+def test_without_flash_attention_latent_attention_needs_more_for_each_cell() -> None:
+    plan = LaunchPlan(4096, num_batch=512, flash_attention=False)
+    attention_floats = 4 * 2048 + 16 * (576 + 512 + 192 + 128)
+    scores = 4 * 512 * (attention_floats + (16 + 1) * 4096)
+    logits = 4 * 102400
+    by_hand = -(-(scores + 1024 * 4096) * 23 // 20) + logits + MIB
+    assert footprint(SHAPES["deepseek-v2-lite"], plan).compute_bound == by_hand
 
 
 def test_tiny_gpt_oss_loads_as_its_log_said() -> None:

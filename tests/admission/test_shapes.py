@@ -179,6 +179,17 @@ def test_which_layers_slide_is_each_architectures_own_rule(
     assert sum(layers.count for layers in shape.cache) == 12
 
 
+def test_llama4_looks_back_as_far_as_its_code_says_not_its_metadata() -> None:
+    shape = shape_from_show(show("llama4", **size(12, 1024, 4096, 1000), **attention(16, 4, 64, window=4096)))
+    assert shape.window == 8192
+
+
+def test_qwen3next_takes_the_most_key_heads_of_any_layer_for_all() -> None:
+    answer = PUBLISHED["qwen3next"]
+    varied = answer["model_info"] | {"qwen3next.attention.head_count_kv": [1] * 47 + [2]}
+    assert shape_from_show({**answer, "model_info": varied}) == shape_from_show(answer)
+
+
 def test_exaone4_slides_only_with_64_layers() -> None:
     shape = shape_from_show(show("exaone4", **size(64, 5120, 27392, 102400), **attention(40, 8, 128)))
     assert {(layers.count, layers.sliding) for layers in shape.cache} == {(48, True), (16, False)}
