@@ -1,11 +1,18 @@
 """What every test has: a log that can be looked at, and that is shown when the test fails."""
 
 import io
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ollama_gate.observe import log
+
+# A busy machine is no reason for a test to fail, so nothing here depends on time.
+settings.register_profile("whole", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("check", settings.get_profile("whole"), max_examples=12)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "whole"))
 
 
 @pytest.fixture(autouse=True)
