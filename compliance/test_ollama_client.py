@@ -134,7 +134,7 @@ def test_an_overlong_chat_is_a_response_error_with_the_sentence(
     client: ollama.Client, served: Served, stream: bool
 ) -> None:
     with pytest.raises(ollama.ResponseError) as refused:
-        list(client.chat(served.chat, [{"role": "user", "content": LONG}], stream=stream))
+        list(client.chat(served.chat, [{"role": "user", "content": LONG}], stream=stream))  # type: ignore[call-overload]
     assert refused.value.status_code == 400
     assert refused.value.error.startswith("prompt is too long: ")
     assert "maximum context length is" in refused.value.error
