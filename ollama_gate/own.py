@@ -1,4 +1,4 @@
-"""The gate's own endpoints, under /gate/: health, metrics, status, count and tokenize."""
+"""The gate's own endpoints, under /gate/: health, metrics, status, count, tokenize and chunk."""
 
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from aiohttp import web
 
-from ollama_gate import __version__
+from ollama_gate import __version__, chunk
 from ollama_gate.errors import Refusal, Refused, UpstreamError
 from ollama_gate.observe.metrics import CONTENT_TYPE
 from ollama_gate.receive import read_body
@@ -52,6 +52,8 @@ class OwnEndpoints:
                 return await self._count(request)
             case "POST", "/gate/tokenize":
                 return await self._tokenize(request)
+            case "POST", "/gate/chunk":
+                return await self._chunk(request)
             case _:
                 pass
         if path in _METHODS:
@@ -163,12 +165,20 @@ class OwnEndpoints:
             raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
         return _answer(tokens)
 
+    async def _chunk(self, request: web.BaseRequest) -> web.Response:
+        """A text in pieces that fit."""
+        try:
+            return _answer(await chunk.answer(self._gate.wiring, request))
+        except UpstreamError as failure:
+            raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
+
 
 _METHODS: Final = {
     "/gate/health": "GET",
     "/gate/health/live": "GET",
     "/gate/metrics": "GET",
     "/gate/status": "GET",
+    "/gate/chunk": "POST",
     "/gate/count": "POST",
     "/gate/tokenize": "POST",
 }

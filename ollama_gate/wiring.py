@@ -12,8 +12,9 @@ from structlog.typing import FilteringBoundLogger
 
 from ollama_gate.admitting import GUARD_EVERY, Admission
 from ollama_gate.asking import Asker
-from ollama_gate.catalog.card import ModelCard
+from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
+from ollama_gate.catalog.names import InvalidName
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter, CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
@@ -155,17 +156,31 @@ class Wiring:
                 self._log.warning("ollama does not answer", url=self.config.upstream.url, problem=self.problem)
         return self.up
 
+    async def local(self, model: str) -> ModelCard:
+        """The card of a model that runs on the Ollama behind this gate.
+
+        Raises:
+            Refused: 400 for what is no name, 404 where there is no such model, or only in the cloud.
+            UpstreamError: Ollama does not answer.
+        """
+        try:
+            card = await self.catalog.card(model)
+        except InvalidName as bad:
+            raise Refused(Refusal(400, "invalid_model_name", str(bad), param="model")) from bad
+        if card is None or card.mode is Mode.REMOTE:
+            where = "not found" if card is None else "runs in the cloud: its tokens are not known here"
+            raise Refused(
+                Refusal(404, "model_not_found", f"model '{model}' {where}", type="not_found_error", param="model")
+            )
+        return card
+
     async def tokenize(self, model: str, text: str) -> dict[str, Any]:
         """Ids, pieces and count of a text under a model's vocabulary.
 
         Raises:
             Refused: there is no such model, or its vocabulary is not known here.
         """
-        card = await self.catalog.card(model)
-        if card is None:
-            raise Refused(
-                Refusal(404, "model_not_found", f"model '{model}' not found", type="not_found_error", param="model")
-            )
+        card = await self.local(model)
         try:
             ids, pieces = await self.counter.tokenize(card, text)
         except CountingError as failure:

@@ -216,19 +216,25 @@ class Counter:
         items = tuple(tokens + EMBED_SPECIALS for tokens in bare)
         return PromptCount(total, total, Rung.EXACT, Parts(messages=total), items, basis=Basis.HERE)
 
+    async def work(self, card: ModelCard, work: Callable[[Meter], R]) -> R:
+        """Do something in a counting thread that needs a model's own tokens.
+
+        Raises:
+            CountingError: this model's vocabulary is not known here, or not believed any more.
+        """
+        known = self.known(card)
+        await self._ready(known)
+        if known.meter is None or not known.trust.vocabulary:
+            raise CountingError(known.why or known.trust.why)
+        return await self._in_thread(work, known.meter)
+
     async def tokenize(self, card: ModelCard, text: str) -> tuple[list[int], list[str]]:
         """Ids and pieces of a text, as the model's engine cuts it, without BOS and EOS.
 
         Raises:
-            CountingError: this model's vocabulary is not known here.
+            CountingError: this model's vocabulary is not known here, or not believed any more.
         """
-        known = self.known(card)
-        await self._ready(known)
-        meter = known.meter
-        if meter is None:
-            raise CountingError(known.why)
-        ids = await self._in_thread(meter.tokenizer.ids, text)
-        return ids, await self._in_thread(meter.tokenizer.pieces, text)
+        return await self.work(card, lambda meter: (meter.tokenizer.ids(text), meter.tokenizer.pieces(text)))
 
     def learn(
         self, request: InferenceRequest, card: ModelCard, room: Window, count: PromptCount, end: StreamEnd
