@@ -142,6 +142,8 @@ class Pipeline:
         if card is None or card.mode is Mode.REMOTE:
             raise Refused(_not_counted(inference.model, remote=card is not None))
         applied = self.policies.for_card(card)
+        if inference.control is not Control.NONE:
+            return PromptCount(0, 0, Rung.EXACT, why="it loads or unloads the model and has no prompt"), applied, card
         images = applied.policy.image_tokens
         if not card.thinks:
             inference = without_thinking(inference)
