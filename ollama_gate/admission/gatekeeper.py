@@ -102,6 +102,7 @@ class Gatekeeper:
         *,
         priority: int = 0,
         control: Control = Control.NONE,
+        name: str = "",
     ) -> Lease:
         """A lease to be entered with `async with`.
 
@@ -111,8 +112,9 @@ class Gatekeeper:
             demand: What the model takes; None for models that are not loaded here.
             priority: Higher goes first.
             control: A preload takes no slot if the model is loaded; an unload never waits.
+            name: What a refusal calls the model; its key may be a file's path.
         """
-        return Lease(self, Ticket(model, client, demand, control, priority))
+        return Lease(self, Ticket(model, client, demand, control, priority, name))
 
     async def admit(self, ticket: Ticket) -> float:
         """Wait until the ticket may run; returns the seconds it waited.

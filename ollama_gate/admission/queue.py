@@ -54,11 +54,18 @@ class Ticket:
     control: Control = Control.NONE
     priority: int = 0
     """Higher goes first."""
+    name: str = ""
+    """What people call the model; its key, when empty."""
     arrived: float = 0.0
     started: float = 0.0
     place: Place = Place.OUTSIDE
     loads: bool = False
     """This request makes Ollama load the model."""
+
+    @property
+    def called(self) -> str:
+        """The model in words for people."""
+        return self.name or self.model
 
     def __repr__(self) -> str:
         return f"Ticket({self.model} for {self.client}, {self.place.value})"

@@ -111,7 +111,7 @@ class Scheduler:
         if queue.full:
             ticket.place = Place.GONE
             retry = self.retry_after(ticket.model, now)
-            refusal = refusals.queue_full(ticket.model, waiting=queue.waiting, slots=queue.slots, retry_after=retry)
+            refusal = refusals.queue_full(ticket.called, waiting=queue.waiting, slots=queue.slots, retry_after=retry)
             self._leave_line_if_empty(ticket.model, now)
             self._effects.refuse(ticket, refusal)
             return
@@ -152,7 +152,7 @@ class Scheduler:
             for ticket in queue.overdue(now):
                 queue.cancel(ticket)
                 refusal = refusals.queue_timeout(
-                    model,
+                    ticket.called,
                     waited=now - ticket.arrived,
                     slots=queue.slots,
                     for_memory=model in self._line,
@@ -257,7 +257,7 @@ class Scheduler:
         ticket.place = Place.GONE
         launch = ticket.demand.footprint.launch if ticket.demand else None
         num_ctx, slots = (launch.num_ctx, launch.num_parallel) if launch else (0, 1)
-        self._effects.refuse(ticket, refusals.does_not_fit(ticket.model, num_ctx, slots, why, now))
+        self._effects.refuse(ticket, refusals.does_not_fit(ticket.called, num_ctx, slots, why, now))
 
     def _leave_line_if_empty(self, model: str, now: float) -> None:
         if model in self._line and not self._queues[model].waiting:

@@ -119,6 +119,17 @@ def test_a_full_queue_refuses_with_a_true_retry_after() -> None:
     assert places(running, waiting) == ["running", "waiting"]
 
 
+def test_a_refusal_calls_the_model_by_its_name_not_by_the_path_of_its_file() -> None:
+    script = Script(depth=0, limit=10)
+    path = "/blobs/sha256-0123"
+    script.arrive(path, takes(1))
+    for other, demand in ((path, takes(1)), (path + "9", takes(11))):
+        script.scheduler.arrive(Ticket(other, "a", demand, name="llama3.2:1b"), 1.0)
+    assert [refusal.code for _, refusal in script.did.refused] == ["queue_full", "model_does_not_fit"]
+    assert [refusal.details["model"] for _, refusal in script.did.refused] == ["llama3.2:1b"] * 2
+    assert not any(path in refusal.message for _, refusal in script.did.refused)
+
+
 def test_who_waited_as_long_as_it_may_is_refused() -> None:
     script = Script(deadline=10.0)
     demand = takes(1)
