@@ -24,8 +24,10 @@ CHUNK = 1 << 15
 BATCH = 1 << 18
 """Characters given to the library at once: it needs some 300 bytes of memory for each."""
 
-SAFE_CUT = re.compile(r"(?<=\S\n)(?=[A-Za-z])")
+LINES = re.compile(r"(?<=\S\n)(?=[A-Za-z])")
 """A single line end and an ASCII letter: every pattern ends a word between them, whatever surrounds them."""
+WORDS = re.compile(rf"{LINES.pattern}|(?<=[A-Za-z])(?= [A-Za-z])")
+"""A letter, a blank and a letter: every pattern of byte-level vocabularies ends a word before the blank, too."""
 
 
 class BpeEngine:
@@ -33,19 +35,21 @@ class BpeEngine:
 
     cuts_specials = True
 
-    def __init__(self, library: tokenizers.Tokenizer, size: int, phantoms: Phantoms, *, cuttable: bool) -> None:
+    def __init__(
+        self, library: tokenizers.Tokenizer, size: int, phantoms: Phantoms, cut: re.Pattern[str] | None
+    ) -> None:
         """Wrap a tokenizer of the library.
 
         Args:
             library: It adds nothing to a text and finds specials by itself.
             size: Number of real tokens; phantoms have the ids from there on.
             phantoms: What to give instead of a phantom.
-            cuttable: Whether no token reaches across a `SAFE_CUT`.
+            cut: Where no token reaches across, so that a text may be counted in parts; None where that may be anywhere.
         """
         self.library = library
         self.size = size
         self.phantoms = phantoms
-        self.cuttable = cuttable
+        self.cut = cut
 
     def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text. The GIL is free while the library works (in `encode_batch_fast`, and only there)."""
@@ -78,8 +82,8 @@ class BpeEngine:
     def _chunks(self, texts: Sequence[str]) -> Iterator[tuple[int, str]]:
         for number, text in enumerate(texts):
             start = 0
-            while self.cuttable and len(text) - start > CHUNK:
-                place = SAFE_CUT.search(text, start + CHUNK)
+            while self.cut is not None and len(text) - start > CHUNK:
+                place = self.cut.search(text, start + CHUNK)
                 if place is None:
                     break
                 yield number, text[start : place.start()]
@@ -127,7 +131,7 @@ def assemble(recipe: BpeRecipe, specials: Specials) -> BpeEngine:
         ]
     )
     phantoms = dict(enumerate(recipe.phantoms, recipe.size))
-    engine = BpeEngine(library, recipe.size, phantoms, cuttable=_cuttable(recipe, specials))
+    engine = BpeEngine(library, recipe.size, phantoms, _cut(recipe, specials))
     if recipe.style is Style.TEXT:
         # A run of line ends that is a token is taken whole by the engine; here the merges must lead to it.
         runs = [text for text in recipe.pieces if text and not text.strip("\n")]
@@ -149,13 +153,17 @@ def _library(recipe: BpeRecipe, *, byte_fallback: bool = False, ignore_merges: b
     )
 
 
-def _cuttable(recipe: BpeRecipe, specials: Specials) -> bool:
-    """Whether no token reaches across a `SAFE_CUT`.
+def _cut(recipe: BpeRecipe, specials: Specials) -> re.Pattern[str] | None:
+    """Where a text of this vocabulary may be cut.
 
-    Byte-level words end there by their patterns, so that only specials matter; SentencePiece has no words. A space
-    prefix would be put in front of every chunk.
+    Byte-level words end there by their patterns, so that only specials can reach across; SentencePiece has no words,
+    and a space prefix would be put in front of every part.
     """
     if recipe.space_prefix:
-        return False
+        return None
     texts = recipe.pieces if recipe.style is Style.SENTENCEPIECE else [token.text for token in specials.tokens]
-    return not any(SAFE_CUT.search(f"x{text}") for text in texts if "\n" in text)
+    for pattern in (WORDS, LINES) if recipe.style is Style.BYTES else (LINES,):
+        # A token may begin with the line end itself.
+        if not any(pattern.search(text) or pattern.search(f"x{text}") for text in texts):
+            return pattern
+    return None

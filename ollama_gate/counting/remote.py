@@ -20,6 +20,8 @@ CHANNELS = 2
 """Texts that one process counts at the same time."""
 PATIENCE = 30.0
 """Seconds after which a count has failed; a megabyte takes one."""
+MAX_BYTES = 8 << 20
+"""UTF-8 bytes of text that are counted at all; the worst eight megabytes take gigabytes of memory."""
 BUILD_PATIENCE = 300.0
 """Seconds after which building has failed; it takes two or three on an idle machine."""
 
@@ -45,7 +47,8 @@ class Worker:
                 pass_fds=theirs,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
+                # Few arenas, so that what a big text took can be given back (glibc's malloc).
+                env={**os.environ, "PYTHONPATH": path, "MALLOC_ARENA_MAX": "2"},
             )
         except BaseException:
             for ours, _ in pairs:
@@ -146,6 +149,8 @@ class RemoteTokenizer(HasFacts):
 
     def _ask(self, operation: Operation, texts: Sequence[str]) -> bytes:
         request = pack_texts(operation, texts)
+        if len(request) > MAX_BYTES:
+            raise CountingError(f"{len(request)} bytes of text are more than is counted here")
         try:
             channel = self._idle.get(timeout=PATIENCE)
         except queue.Empty:

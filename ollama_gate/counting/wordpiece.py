@@ -59,7 +59,9 @@ class WordPieceEngine:
         tokens = self._tokens = recipe.pieces
         self._unknown = recipe.unknown
         self._ids = {text: number for number, text in enumerate(tokens)}
-        self._longest = max(map(len, tokens))
+        self._longest: dict[str, int] = {}  # by how a piece begins: the longest such
+        for text in tokens:
+            self._longest[text[:2]] = max(self._longest.get(text[:2], 0), len(text))
         self._characters = CharacterMap(lowercase=recipe.lowercase, strip_accents=recipe.strip_accents)
         self._remembered = lru_cache(maxsize=REMEMBERED)(self._word)
 
@@ -100,7 +102,8 @@ class WordPieceEngine:
         found: list[int] = []
         start = 0
         while start < len(spelled):
-            for end in range(min(len(spelled), start + self._longest), start, -1):
+            longest = self._longest.get(spelled[start : start + 2], 1)
+            for end in range(min(len(spelled), start + longest), start, -1):
                 number = self._ids.get(spelled[start:end])
                 if number is not None:
                     found.append(number)

@@ -206,6 +206,13 @@ async def test_a_process_that_is_silent_is_given_up(
     os.kill(there.worker.process.pid, signal.SIGCONT)
 
 
+async def test_a_text_beyond_all_measure_is_not_counted(store: TokenizerStore, tmp_path: Path) -> None:
+    there = await store.get(TokenizerSource("sha256:1", "test", blob(tmp_path, byte_level())))
+    with pytest.raises(CountingError, match="more than is counted"):
+        await asyncio.to_thread(there.count, ["a" * remote.MAX_BYTES])
+    assert await asyncio.to_thread(there.count, ["hello"]) == [1]
+
+
 async def test_the_least_recently_used_goes_when_memory_is_short(tmp_path: Path, clock: Clock) -> None:
     store = TokenizerStore(tmp_path / "cache", memory_limit=1, clock=clock)
     try:
