@@ -7,13 +7,15 @@ import orjson
 from aiohttp import web
 
 from ollama_gate import __version__, chunk
-from ollama_gate.errors import Refusal, Refused, UpstreamError
+from ollama_gate.catalog.card import ModelCard
+from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
 from ollama_gate.observe.metrics import CONTENT_TYPE
 from ollama_gate.receive import read_body
 from ollama_gate.refusals import upstream_failed
 from ollama_gate.requests import InferenceRequest, Kind
 from ollama_gate.routes import LANES, Lane
-from ollama_gate.window import Decision, grace_limit
+from ollama_gate.turn import Verdict
+from ollama_gate.window import grace_limit
 from ollama_gate.wire.body import decode_json
 from ollama_gate.wire.encoding import decode_content
 from ollama_gate.wire.folding import fold
@@ -129,7 +131,7 @@ class OwnEndpoints:
         if inference.kind is Kind.EMBED and embeds is not None:
             over = [index for index, tokens in enumerate(count.items) if tokens > embeds.tokens]
             told |= {"inputs": list(count.items), "limit": embeds.tokens, "limit_is": embeds.by, "over": over}
-            told["verdict"] = Decision.REFUSE.value if over else Decision.ADMIT.value
+            told["verdict"] = (Verdict.REFUSE if over else Verdict.ADMIT).value
         elif room is not None:
             told |= {
                 "budget": room.budget,
@@ -138,10 +140,23 @@ class OwnEndpoints:
                 "room": room.room(count.tokens),
                 "share_of_budget": round(count.tokens / room.budget, 4),
                 "share_of_window": round(count.tokens / room.num_ctx, 4),
-                "verdict": (Decision.REFUSE if count.at_most > room.budget else Decision.ADMIT).value,
+                "verdict": (Verdict.REFUSE if count.at_most > room.budget else Verdict.ADMIT).value,
                 "fits_window": count.at_most <= grace_limit(room),
             }
+            if _yes(request.query.get("detail")):
+                told |= await self._detail(inference, card)
         return _answer(told)
+
+    async def _detail(self, inference: InferenceRequest, card: ModelCard) -> dict[str, Any]:
+        """What each message and tool takes; nothing where the model's tokens are not known."""
+        try:
+            shares = await self._gate.wiring.counter.detail(inference, card)
+        except CountingError:
+            return {}
+        return {
+            "per_message": [{"role": share.name, "tokens": share.tokens} for share in shares.messages],
+            "per_tool": [{"name": share.name, "tokens": share.tokens} for share in shares.tools],
+        }
 
     async def _inference(self, request: web.BaseRequest) -> InferenceRequest:
         body_limit = self._gate.config.server.max_body
@@ -194,6 +209,10 @@ def _lane(route: str | None, body: dict[str, Any]) -> Lane:
         known = ", ".join(path for path, each in LANES.items() if not each.form)
         raise Refused(Refusal(400, "invalid_request", f"route must be one of {known}", param="route"))
     return lane
+
+
+def _yes(value: str | None) -> bool:
+    return value is not None and value.lower() not in {"0", "false", "no"}
 
 
 def _answer(told: Any, status: int = 200) -> web.Response:

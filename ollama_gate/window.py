@@ -18,17 +18,6 @@ EMBED_BATCH = 2048
 """Ollama's num_batch for an embedding model is min(2048, num_ctx) unless somebody sets it."""
 
 
-class Decision(StrEnum):
-    """What happens to a request."""
-
-    ADMIT = "admit"
-    GRACE = "grace"
-    """Over the budget but inside the window, once, because an agent is compacting after a refusal."""
-    REFUSE = "refuse"
-    COUNT = "count"
-    """The bounds leave it open: the exact count decides."""
-
-
 @dataclass(frozen=True, slots=True)
 class Window:
     """A model's window and the part of it that prompts may take."""
@@ -96,15 +85,6 @@ def _budget(wish: float | None, num_ctx: int, largest: int) -> int:
         wish = DEFAULT_BUDGET_SHARE
     tokens = num_ctx * wish if 0 < wish <= 1 else wish
     return max(1, min(int(tokens), largest))
-
-
-def judge(at_least: int, at_most: int, limit: int) -> Decision:
-    """The verdict from bounds on the prompt count against a limit; COUNT when they do not settle it."""
-    if at_most <= limit:
-        return Decision.ADMIT
-    if at_least > limit:
-        return Decision.REFUSE
-    return Decision.COUNT
 
 
 def smallest_answer(window: Window) -> int:

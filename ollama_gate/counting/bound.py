@@ -34,7 +34,6 @@ class TemplateCost:
     """How often a text of a message can appear in the prompt."""
     tools_times: int = 2
     """How often the tools can appear."""
-    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,6 @@ def measure(render: Callable[[Mapping[str, Any]], str]) -> TemplateCost:
         each=each + 32,
         times=times,
         tools_times=tools_times,
-        measured=True,
     )
 
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from ollama_gate.requests import Basis
 
-FIRST_MARGIN: Final = 0.25
-"""Margin of an estimate until the model's own error was measured."""
 _HEADROOM: Final = 1.25
 """What is added to the worst error seen."""
 _SMALLEST_MARGIN: Final = 0.02
@@ -49,12 +47,6 @@ class Trust:
     samples: int = 0
     why: str = ""
     """What cost the model its trust."""
-
-    def believes(self, basis: Basis) -> bool:
-        """Whether a count made this way may be called exact."""
-        if basis is Basis.HERE:
-            return self.rendering and self.vocabulary
-        return basis is Basis.ASKED and self.vocabulary
 
     def margin(self, configured: float) -> float:
         """The share to add to an estimate: the worst error seen and a quarter more, or the configured one."""
