@@ -32,10 +32,10 @@ from ollama_gate.errors import RenderError
 
 def pipeline(tree: nodes.Pipeline, scope: Scope) -> Evaluator:
     """Compile a pipeline; its variables, if any, are in scope afterwards."""
-    evaluate: Evaluator | None = None
-    for command in tree.commands:
+    first, *rest = tree.commands
+    evaluate = _settled(_command(first.operands, scope, None), first)
+    for command in rest:
         evaluate = _settled(_command(command.operands, scope, evaluate), command)
-    assert evaluate is not None  # noqa: S101  # the parser refuses an empty pipeline
     for name in tree.variables:
         evaluate = _storing(evaluate, name, scope.names.place(name) if tree.assigns else scope.declare(name))
     return evaluate

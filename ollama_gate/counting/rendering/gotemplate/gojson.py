@@ -164,9 +164,9 @@ def _struct(fields: Iterable[GoField], data: Any) -> str:
     parts = []
     for field in fields:
         item = field.read(data)
-        if field.omit_empty and (item is None or (field.type.kind in _EMPTY_OMITTED and not item)):
+        if field.omit_empty and not item and (item is None or field.type.kind in _EMPTY_OMITTED):
             continue
-        parts.append(f"{quote(field.key or field.name)}:{encode_data(field.type, item)}")
+        parts.append(f'"{field.key or field.name}":{encode_data(field.type, item)}')
     return "{" + ",".join(parts) + "}"
 
 

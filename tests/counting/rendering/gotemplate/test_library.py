@@ -1,5 +1,7 @@
 """Our own templates in the style of Ollama's library, against what Ollama's `template` package made of them."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from ollama_gate.counting.normalise import Conversation, Flow
@@ -40,6 +42,21 @@ def test_a_suffix_sees_the_prompt_alone(template: str, prompt: str, suffix: str,
 def test_the_eras_differ_where_a_tool_is_printed() -> None:
     differing = {template for template, rows in RENDERED.items() for truth in rows.values() if len(truth) > 1}
     assert {"llama31", "llama32", "nemotron"} <= differing
+
+
+def test_one_template_renders_in_many_threads_at_once() -> None:
+    parsed = {
+        name: GoTemplate.parse(template_text(name), era=Era.JSON_TOOLS) for name in ("qwen3", "gptoss", "llama31")
+    }
+    work = [(name, talk) for name in parsed for talk in CONVERSATIONS] * 2
+
+    def rendered(item: tuple[str, str]) -> str:
+        return parsed[item[0]].render(conversation(CONVERSATIONS[item[1]]), today=RECORDED)
+
+    with ThreadPoolExecutor(4) as pool:
+        texts = list(pool.map(rendered, work))
+
+    assert texts == [expected(name, talk, "since 0.30") for name, talk in work]
 
 
 def test_one_template_renders_again_and_again() -> None:
