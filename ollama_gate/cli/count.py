@@ -15,6 +15,8 @@ from ollama_gate.cli.ask import ask
 from ollama_gate.cli.options import config_option, configuration, json_option
 
 _BAR: Final = 60
+_SHOWN: Final = 10
+"""Messages, and tools, that are shown by themselves."""
 _PROMPTS: Final = frozenset({"messages", "prompt", "input"})
 """What makes a JSON object a request; another JSON file is text like any other."""
 _PARTS: Final = (("messages", "blue"), ("tools", "magenta"), ("template", "cyan"), ("media", "yellow"))
@@ -41,7 +43,7 @@ def command(
         address = configuration(path)[0].server.address
         host = address.host if address.host not in {"", "0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104  compared
         gate = f"http://{type(address)(host, address.port)}"
-    status, answer = ask(f"{gate.rstrip('/')}/gate/count", body, within=120.0)
+    status, answer = ask(f"{gate.rstrip('/')}/gate/count?detail=1", body, within=120.0)
     if not isinstance(answer, dict):
         raise NoAnswer(f"{gate} answers, but not as ollama-gate does")
     if status != 200:
@@ -96,7 +98,24 @@ def picture(answer: Mapping[str, Any]) -> list[Text | Table]:
             table.add_row(Text(f"■ {name}", style=style), f"{number:,}")
     if table.row_count:
         lines.append(table)
+    for title, shares, name in (("messages", "per_message", "role"), ("tools", "per_tool", "name")):
+        lines += _shares(title, answer.get(shares), name)
     return lines
+
+
+def _shares(title: str, shares: Any, name: str) -> list[Text | Table]:
+    """The messages or tools that take most, by number and name."""
+    told = [share for share in shares if isinstance(share, Mapping)] if isinstance(shares, list) else []
+    if len(told) < 2:
+        return []
+    most = sorted(enumerate(told), key=lambda pair: -_number(pair[1], "tokens"))[:_SHOWN]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column()
+    table.add_column(justify="right")
+    for number, share in sorted(most):
+        table.add_row(Text(f"{title}[{number}] {share.get(name, '')}"), f"{_number(share, 'tokens'):,}")
+    rest = len(told) - len(most)
+    return [Text(f"{title}, the {len(most)} of {len(told)} that take most" if rest else title, style="dim"), table]
 
 
 def _inputs(answer: Mapping[str, Any], limit: int) -> list[Text | Table]:

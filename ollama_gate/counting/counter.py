@@ -19,6 +19,7 @@ import orjson
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.counting import bound
 from ollama_gate.counting.bound import TemplateCost
+from ollama_gate.counting.detail import Detail, detail
 from ollama_gate.counting.known import Known, says_nothing
 from ollama_gate.counting.measuring import Meter, ModelTokenizer, images_in
 from ollama_gate.counting.memo import MemoCounter
@@ -215,6 +216,15 @@ class Counter:
         total = sum(bare) + meter.tokenizer.facts.adds * len(bare)
         items = tuple(tokens + EMBED_SPECIALS for tokens in bare)
         return PromptCount(total, total, Rung.EXACT, Parts(messages=total), items, basis=Basis.HERE)
+
+    async def detail(self, request: InferenceRequest, card: ModelCard) -> Detail:
+        """What each message and tool of a chat takes.
+
+        Raises:
+            CountingError: this model's vocabulary is not known here, or not believed any more.
+        """
+        now = self._now()
+        return await self.work(card, lambda meter: detail(meter, request, now))
 
     async def work(self, card: ModelCard, work: Callable[[Meter], R]) -> R:
         """Do something in a counting thread that needs a model's own tokens.

@@ -11,6 +11,7 @@ from ollama_gate.cli import Unusable, main
 from ollama_gate.cli.count import bar, request_body
 from support.canned import Canned, canned
 
+COUNT = "/gate/count?detail=1"
 ANSWER = {
     "tokens": 3000,
     "at_most": 3000,
@@ -24,7 +25,7 @@ ANSWER = {
 
 @pytest.fixture
 def gate() -> Iterator[Canned]:
-    with canned({"/gate/count": (200, ANSWER)}) as server:
+    with canned({COUNT: (200, ANSWER)}) as server:
         yield server
 
 
@@ -36,12 +37,23 @@ def test_a_request_body_is_counted_as_it_is(gate: Canned) -> None:
     body = '{"model": "qwen3", "messages": [{"role": "user", "content": "hi"}]}'
     done = count(gate, body)
     assert done.exit_code == 0
-    assert gate.asked == [("/gate/count", body.encode())]
+    assert gate.asked == [(COUNT, body.encode())]
     assert "3,000 tokens  exact  admit" in done.stdout
     assert "budget 6,000 of a window of 8,192 tokens" in done.stdout
     for part in ("messages  2,000", "tools       900", "template    100"):
         assert part in done.stdout
     assert "media" not in done.stdout
+
+
+def test_the_messages_and_tools_that_take_most_are_shown(gate: Canned) -> None:
+    messages = [{"role": "user", "tokens": 100 * number} for number in range(12)]
+    tools = [{"name": "find", "tokens": 700}, {"name": "[red]add", "tokens": 1200}]
+    gate.answers[COUNT] = (200, {**ANSWER, "per_message": messages, "per_tool": tools})
+    shown = "\n".join(line.rstrip() for line in count(gate, "text", "-m", "x").stdout.splitlines())
+    assert "messages, the 10 of 12 that take most\n" in shown
+    assert "messages[1] user" not in shown
+    assert "messages[11] user  1,100" in shown
+    assert "tools\ntools[0] find        700\ntools[1] [red]add  1,200" in shown
 
 
 def test_text_is_counted_as_one_user_message(gate: Canned) -> None:
@@ -57,14 +69,14 @@ def test_programs_get_the_gates_own_answer(gate: Canned) -> None:
 
 
 def test_a_prompt_that_would_be_refused_is_an_exit_code(gate: Canned) -> None:
-    gate.answers["/gate/count"] = (200, {**ANSWER, "tokens": 9000, "verdict": "refuse"})
+    gate.answers[COUNT] = (200, {**ANSWER, "tokens": 9000, "verdict": "refuse"})
     done = count(gate, "text", "-m", "x")
     assert done.exit_code == 1
     assert "9,000 tokens  exact  refuse" in done.stdout
 
 
 def test_a_count_that_is_not_exact_says_so(gate: Canned) -> None:
-    gate.answers["/gate/count"] = (
+    gate.answers[COUNT] = (
         200,
         {**ANSWER, "rung": "bound", "at_most": 4000, "why": "the vocabulary is unknown"},
     )
@@ -75,7 +87,7 @@ def test_a_count_that_is_not_exact_says_so(gate: Canned) -> None:
 
 def test_an_input_that_is_too_long_for_an_embedder_is_named(gate: Canned) -> None:
     answer = {"tokens": 310, "inputs": [10, 300, "x"], "limit": 256, "verdict": "refuse"}
-    gate.answers["/gate/count"] = (200, answer)
+    gate.answers[COUNT] = (200, answer)
     done = count(gate, '{"model": "m", "input": ["a", "b"]}')
     assert done.exit_code == 1
     assert "3 inputs, each of at most 256 tokens\ninput[1] has 300 tokens\n" in done.stdout
@@ -92,7 +104,7 @@ def test_an_input_that_is_too_long_for_an_embedder_is_named(gate: Canned) -> Non
     ],
 )
 def test_what_cannot_be_counted_is_told(gate: Canned, answer: tuple[int, Any], code: int, message: str) -> None:
-    gate.answers["/gate/count"] = answer
+    gate.answers[COUNT] = answer
     done = count(gate, "text", "-m", "x")
     assert done.exit_code == code
     assert message in done.stderr
