@@ -1,14 +1,11 @@
 """Every recorded /v1 exchange: the native answer behind it gives the recorded bytes again, ids and times aside.
 
-Where the gate means to do better than Ollama, the recorded answer is changed here, in one place and by name, before
-it is compared.
+Where the gate means to do better than Ollama, `support.v1_recordings` changes the recorded answer, in one place and
+by name, before it is compared.
 """
 
-import base64
 import json
 import re
-import struct
-from typing import Any
 
 import orjson
 import pytest
@@ -16,9 +13,7 @@ import pytest
 from ollama_gate.dialects import openai
 from ollama_gate.dialects.openai_errors import error_json
 from ollama_gate.errors import Refused
-from ollama_gate.requests import AnswerFacts, InferenceRequest
-from ollama_gate.wire.body import decode_json
-from ollama_gate.wire.encoding import decode_content
+from ollama_gate.requests import AnswerFacts
 from support.dialects import (
     CHAT,
     COMPLETIONS,
@@ -30,52 +25,23 @@ from support.dialects import (
     as_ollama_reads_it,
     normal,
 )
-from support.recorded import WIRE, Recording, recording, recordings
-from support.v1_answers import native_chunks, native_whole
-
-NATIVE_OF = {
-    line["recording"]: line["native"]
-    for line in map(
-        json.loads, filter(None, (WIRE.parent / "dialects/middleware.jsonl").read_text("utf-8").split("\n"))
-    )
-    if "recording" in line
-}
-INFERENCE = [
-    name
-    for name in recordings("v1-*", "client-openai-*", "client-anthropic-*", "dies-v1-*", "busy-v1-*", "http-zstd-v1")
-    if recording(name).path.partition("?")[0] in ENDPOINTS
-]
-ANSWERED = [name for name in INFERENCE if recording(name).status == 200]
-STREAMED = [name for name in ANSWERED if recording(name).answer_header("Content-Type") == "text/event-stream"]
-DIED = recordings("dies-v1-*")
-REFUSED = [name for name in INFERENCE if recording(name).status != 200]
-
-
-def request_of(recorded: Recording) -> tuple[dict[str, Any], InferenceRequest]:
-    headers = {name.lower(): value for name, value in recorded.headers}
-    raw = decode_content(recorded.body, headers.get("content-encoding"), 1 << 20)
-    body = decode_json(raw)
-    return body, ENDPOINTS[recorded.path].parse(body, headers, "drop")
-
-
-def improved(path: str, answer: str, prompt_tokens: int) -> str:
-    """The recorded answer with what the gate does better."""
-    if path == MESSAGES:
-        return re.sub(r'("message_start".*?"input_tokens":)\d+', rf"\g<1>{prompt_tokens}", answer)
-    return answer
-
-
-def cut_is_incomplete(answer: str) -> str:
-    """A response that Ollama called completed although it was cut."""
-    answer = answer.replace("response.completed", "response.incomplete")
-    head, _, end = answer.rpartition("event: response.incomplete")
-    if head:  # the last item is the one that was cut
-        before, _, item = head.rpartition("event: response.output_item.done")
-        head = before + "event: response.output_item.done" + item.replace("completed", "incomplete")
-    end = end.replace('"status":"completed"', '"status":"incomplete"')
-    end = re.sub(r'"completed_at":\d+', '"completed_at":null', end)
-    end = end.replace('"incomplete_details":null', '"incomplete_details":{"reason":"max_output_tokens"}')
-    return head + ("event: response.incomplete" if head else "") + end
+from support.recorded import Recording, recording
+from support.v1_answers import native_chunks
+from support.v1_recordings import (
+    ANSWERED,
+    DIED,
+    EVERY,
+    INFERENCE,
+    NATIVE_OF,
+    PLAIN_WORDS,
+    REFUSED,
+    STREAMED,
+    expected_answer,
+    improved,
+    native_answer,
+    request_of,
+    with_words,
+)
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMED if name not in DIED])
@@ -86,9 +52,7 @@ def test_a_recorded_stream_is_written_again(name: str) -> None:
     chunks = native_chunks(recorded.path, "".join(recorded.chunks), request.asked_output)
     prompt = chunks[-1].get("prompt_eval_count")
     writer = ENDPOINTS[recorded.path].writer(request, body, STAMP, AnswerFacts(prompt_tokens=prompt))
-    expected = improved(recorded.path, "".join(recorded.chunks), prompt or 0)
-    if recorded.path == RESPONSES and chunks[-1]["done_reason"] == "length":
-        expected = cut_is_incomplete(expected)
+    expected = expected_answer(recorded, prompt or 0, chunks[-1]["done_reason"])
     sent = b"".join(writer.feed(chunk) for chunk in chunks)
     assert normal(sent.decode()) == normal(expected)
     assert writer.finish() == b""
@@ -134,24 +98,10 @@ def test_a_recorded_whole_answer_is_written_again(name: str) -> None:
     recorded = recording(name)
     body, request = request_of(recorded)
     assert not request.stream
-    answer = json.loads("".join(recorded.chunks))
-    native = native_whole(recorded.path, unpacked(answer), request.asked_output)
+    native = native_answer(recorded, request)
     writer = ENDPOINTS[recorded.path].writer(request, body, STAMP, AnswerFacts())
-    expected = "".join(recorded.chunks)
-    if recorded.path == RESPONSES and native["done_reason"] == "length":
-        expected = cut_is_incomplete(expected)
-    if name == "v1-chat-max-completion-tokens":
-        native["eval_count"] = answer["usage"]["completion_tokens"]
+    expected = expected_answer(recorded, 0, native.get("done_reason", ""))
     assert normal(writer.whole(native).decode()) == normal(expected)
-
-
-def unpacked(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer with base64 embeddings as lists of numbers, which is what Ollama has natively."""
-    for item in answer.get("data", ()):
-        if isinstance(item["embedding"], str):
-            packed = base64.b64decode(item["embedding"])
-            item["embedding"] = list(struct.unpack(f"<{len(packed) // 4}f", packed))
-    return answer
 
 
 @pytest.mark.parametrize("name", [name for name in ANSWERED if name in NATIVE_OF])
@@ -162,10 +112,6 @@ def test_a_recorded_request_becomes_the_native_one_that_ollama_makes_of_it(name:
     if name == "v1-chat-max-completion-tokens":
         expected["options"] = {**expected["options"], "num_predict": 2}  # better than Ollama: it is honoured
     assert as_ollama_reads_it(native) == as_ollama_reads_it(expected)
-
-
-PLAIN_WORDS = {"v1-completions-prompt-array", "v1-chat-bad-json", "v1-messages-bad-json", "v1-responses-bad-json"}
-"""Where the gate has words of its own for what Ollama tells in the words of its programming language."""
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -190,13 +136,6 @@ def error_for(recorded: Recording, message: str) -> tuple[int, str]:
         return no.refusal.status, endpoint.refusal(no.refusal)[0].decode()
     writer = endpoint.writer(request, body, STAMP, AnswerFacts())
     return recorded.status, writer.failed(recorded.status, message).decode()
-
-
-def with_words(path: str, error: str) -> Any:
-    decoded = json.loads(error)
-    if path == MESSAGES:  # the id of the request is made up, code and param are more than Ollama tells
-        return decoded["type"], decoded["error"]
-    return decoded
 
 
 @pytest.mark.parametrize("name", ["v1-models", "client-openai-models"])
@@ -227,8 +166,7 @@ def test_the_recorded_missing_model_is_written_again() -> None:
 
 def test_no_recorded_exchange_is_left_out() -> None:
     """What is not compared above has no translation: lists of models, and routes that Ollama does not have."""
-    every = recordings("v1-*", "client-openai-*", "client-anthropic-*", "dies-v1-*", "busy-v1-*", "http-zstd-v1")
-    rest = set(every) - set(INFERENCE)
+    rest = set(EVERY) - set(INFERENCE)
     assert rest == {
         "v1-models",
         "v1-model",
