@@ -9,8 +9,10 @@ class Era(Enum):
 
     API_STRUCTS = "before 0.14"
     """Templates get the API's own structs; not known here when tools or tool calls are involved."""
-    TEMPLATE_STRUCTS = "0.14 to 0.29"
-    """`template/template.go:templateTool` and its kin: a tool prints as a Go struct."""
+    SHORT_PROPERTIES = "0.14 to 0.19"
+    """`template/template.go:templateTool` and its kin: a tool prints as a Go struct; a property has no `required`."""
+    TEMPLATE_STRUCTS = "0.20 to 0.29"
+    """A property keeps its `required` (`api/types.go:ToolProperty`)."""
     JSON_TOOLS = "0.30 on"
     """A tool prints as JSON; its `.Function` is still a Go struct."""
 
@@ -23,4 +25,6 @@ class Era(Enum):
         number = int(match[1]), int(match[2])
         if number < (0, 14):
             return cls.API_STRUCTS
+        if number < (0, 20):
+            return cls.SHORT_PROPERTIES
         return cls.TEMPLATE_STRUCTS if number < (0, 30) else cls.JSON_TOOLS

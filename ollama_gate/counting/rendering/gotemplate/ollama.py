@@ -82,32 +82,38 @@ _PROPERTY_TYPE: Final = GoType(
     methods={"String": _type_text},
     unknown=frozenset({"MarshalJSON", "UnmarshalJSON"}),
 )
-_PROPERTY: Final = GoType(
-    "api.ToolProperty", Kind.STRUCT, methods={"ToTypeScriptType": typescript_type}, blank=ToolProperty()
-)
-_PROPERTY_MAP: Final = GoType("map[string]api.ToolProperty", Kind.MAP, _PROPERTY)
-_PROPERTY_PAIRS: Final = GoType("iter.Seq2[string,api.ToolProperty]", Kind.ITERATOR, _PROPERTY)
-_PROPERTIES: Final = GoType(
-    "*api.ToolPropertiesMap",
-    Kind.POINTER,
-    GoType("api.ToolPropertiesMap", Kind.STRUCT),
-    json=lambda data: ordered_map(_PROPERTY, data),
-    methods={
-        "Len": lambda data: len(data or ()),
-        "ToMap": lambda data: Typed(_PROPERTY_MAP, data),
-        "All": lambda data: Typed(_PROPERTY_PAIRS, list((data or {}).items())),
-    },
-    unknown=frozenset({"Get", "Set", "MarshalJSON", "UnmarshalJSON"}),
-)
-_PROPERTY.fields = _fields(
-    _field("AnyOf", GoType("[]api.ToolProperty", Kind.SLICE, _PROPERTY), "anyOf", omit_empty=True),
-    _field("Type", _PROPERTY_TYPE, "type", omit_empty=True),
-    _field("Items", ANY, "items", omit_empty=True),
-    _field("Description", STRING, "description", omit_empty=True),
-    _field("Enum", ANY_SLICE, "enum", omit_empty=True),
-    _field("Properties", _PROPERTIES, "properties", omit_empty=True),
-    _field("Required", STRINGS, "required", omit_empty=True),
-)
+
+
+def _property_struct(era: Era) -> GoType:
+    """`api.ToolProperty` with the map of properties that it may hold."""
+    struct = GoType(
+        "api.ToolProperty", Kind.STRUCT, methods={"ToTypeScriptType": typescript_type}, blank=ToolProperty()
+    )
+    plain_map = GoType("map[string]api.ToolProperty", Kind.MAP, struct)
+    pairs = GoType("iter.Seq2[string,api.ToolProperty]", Kind.ITERATOR, struct)
+    ordered = GoType(
+        "*api.ToolPropertiesMap",
+        Kind.POINTER,
+        GoType("api.ToolPropertiesMap", Kind.STRUCT),
+        json=lambda data: ordered_map(struct, data),
+        methods={
+            "Len": lambda data: len(data or ()),
+            "ToMap": lambda data: Typed(plain_map, data),
+            "All": lambda data: Typed(pairs, list((data or {}).items())),
+        },
+        unknown=frozenset({"Get", "Set", "MarshalJSON", "UnmarshalJSON"}),
+    )
+    struct.fields = _fields(
+        _field("AnyOf", GoType("[]api.ToolProperty", Kind.SLICE, struct), "anyOf", omit_empty=True),
+        _field("Type", _PROPERTY_TYPE, "type", omit_empty=True),
+        _field("Items", ANY, "items", omit_empty=True),
+        _field("Description", STRING, "description", omit_empty=True),
+        _field("Enum", ANY_SLICE, "enum", omit_empty=True),
+        _field("Properties", ordered, "properties", omit_empty=True),
+        *([] if era is Era.SHORT_PROPERTIES else [_field("Required", STRINGS, "required", omit_empty=True)]),
+    )
+    return struct
+
 
 # --- tools and messages, from Ollama's template package
 
@@ -133,7 +139,7 @@ def _tool_type(era: Era) -> GoType:
             _field("Defs", ANY, "$defs", omit_empty=True),
             _field("Items", ANY, "items", omit_empty=True),
             _field("Required", STRINGS, "required", omit_empty=True),
-            _field("Properties", _map_type("template.templateProperties", _PROPERTY), "properties"),
+            _field("Properties", _map_type("template.templateProperties", _property_struct(era)), "properties"),
         ),
         blank=ToolParameters(),
     )
@@ -271,7 +277,7 @@ def root_value(data: dict[str, Any]) -> Typed:
 
 
 def _to_typescript(_frame: Frame, value: GoValue) -> str:
-    if isinstance(value, Typed) and value.type is _PROPERTY:
+    if isinstance(value, Typed) and value.type.kind is Kind.STRUCT and isinstance(value.data, ToolProperty):
         return typescript_type(value.data)
     return "any"
 

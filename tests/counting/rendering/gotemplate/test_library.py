@@ -11,7 +11,11 @@ from support.gotemplates import RECORDED, conversation, recorded, render, templa
 
 CONVERSATIONS = recorded("conversations")
 RENDERED = recorded("rendered")["rendered"]
-ERAS = {"since 0.30": Era.JSON_TOOLS, "0.14 to 0.29": Era.TEMPLATE_STRUCTS}
+ERAS = {
+    "since 0.30": Era.JSON_TOOLS,
+    "0.20 to 0.29": Era.TEMPLATE_STRUCTS,
+    "0.14 to 0.19": Era.SHORT_PROPERTIES,
+}
 
 
 def expected(template: str, name: str, era: str) -> object:
@@ -37,6 +41,12 @@ def test_a_suffix_sees_the_prompt_alone(template: str, prompt: str, suffix: str,
     parsed = GoTemplate.parse(template_text(template), era=Era.JSON_TOOLS)
     got = parsed.render(Conversation(flow=Flow.SUFFIX, prompt=prompt, suffix=suffix), today=RECORDED)
     assert got == truth
+
+
+def test_old_properties_have_no_list_of_what_they_require() -> None:
+    truth = RENDERED["phi4mini"]["tools nested"]
+    assert '"required":["zeta"]' in truth["since 0.30"]
+    assert '"required":["zeta"]' not in truth["0.14 to 0.19"]
 
 
 def test_the_eras_differ_where_a_tool_is_printed() -> None:

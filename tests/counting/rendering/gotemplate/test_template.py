@@ -127,7 +127,9 @@ def test_before_0_14_tools_are_not_known_but_the_rest_is() -> None:
     [
         ("0.13.5", Era.API_STRUCTS),
         ("0.9.0-rc1", Era.API_STRUCTS),
-        ("0.14.0", Era.TEMPLATE_STRUCTS),
+        ("0.14.0", Era.SHORT_PROPERTIES),
+        ("0.19.1", Era.SHORT_PROPERTIES),
+        ("0.20.0-rc0", Era.TEMPLATE_STRUCTS),
         ("v0.29.9", Era.TEMPLATE_STRUCTS),
         ("0.30.0", Era.JSON_TOOLS),
         ("0.33.0-rc2", Era.JSON_TOOLS),
