@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
+from multidict import CIMultiDict
 
 from ollama_gate.errors import UpstreamError
 from ollama_gate.turn import Phase, Turn
@@ -84,10 +86,10 @@ async def relay(
     if "Content-Length" not in headers and not bodiless and request.version >= (1, 1):
         response.enable_chunked_encoding()
     try:
-        await response.prepare(request)
+        writer = await response.prepare(request)
         turn.phase, turn.status = Phase.STREAMING, answer.status
-        if not bodiless:
-            await _pump(answer, response, observer, passage, clock)
+        if not bodiless and writer is not None:
+            await _pump(answer, writer, observer, passage, clock)
         passage.whole = True
         await response.write_eof()
         turn.phase = Phase.DONE
@@ -103,12 +105,12 @@ async def relay(
 
 async def _pump(
     answer: Answer,
-    response: web.StreamResponse,
+    writer: AbstractStreamWriter,
     observer: Observer,
     passage: Passage,
     clock: Callable[[], float],
 ) -> None:
-    read, write, look = answer.readany, response.write, observer.feed
+    read, write, look = answer.readany, writer.write, observer.feed
     while data := await read():
         if passage.first_byte_at is None:
             passage.first_byte_at = clock()
@@ -150,13 +152,49 @@ async def relay_whole(
     if end.done:
         headers["x-ollama-gate-ended"] = ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit).value
     turn.phase, turn.status = Phase.STREAMING, answer.status
-    response = web.Response(status=answer.status, reason=answer.reason, body=body, headers=headers)
     try:
-        await response.prepare(request)
-        await response.write_eof()
+        response = await _written(request, answer.status, answer.reason, headers, body)
         turn.phase = Phase.DONE
     except ConnectionError:
         turn.left = True
+        response = _GONE
+    return response
+
+
+class _Gone(web.StreamResponse):
+    """Stands for an answer that is out already, or that nobody waits for: nothing is left for the server to do."""
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Do nothing."""
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Do nothing."""
+
+    @property
+    def keep_alive(self) -> bool | None:
+        """Whether another request may follow on the connection: only those are answered this way."""
+        return True
+
+
+_GONE: Final = _Gone()
+
+
+async def _written(
+    request: web.BaseRequest, status: int, reason: str, headers: CIMultiDict[str], body: bytes
+) -> web.StreamResponse:
+    """Write a whole answer whose headers are complete, Content-Length among them.
+
+    The usual case goes straight to the request's writer: a response object would work out what is known here.
+    """
+    if request.version == HttpVersion11 and request.keep_alive and body and status not in NO_BODY:
+        writer = request.writer
+        await writer.write_headers(f"HTTP/1.1 {status} {reason}", headers)
+        await writer.write_eof(body)
+        return _GONE
+    response = web.Response(status=status, reason=reason, body=body, headers=headers)
+    await response.prepare(request)
+    await response.write_eof()
     return response
 
 
