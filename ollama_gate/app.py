@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from ollama_gate import __version__, refusals, v1
+from ollama_gate import __version__, refusals, shown, v1
 from ollama_gate.access.origins import Origins, opened, preflight
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
@@ -182,11 +182,13 @@ class Gate:
             if told is not None:
                 told.headers.update(turn.cors)
                 return told
+        if shown.tells(request.method, path):
+            return await shown.answer(self, request, path, turn)
         if request.method == "POST":
             lane = LANES.get(path)
             if lane is not None:
                 return await self._guard(request, lane, turn)
-        return await self._pass(request, path, turn)
+        return await self.pass_on(request, path, turn)
 
     async def _guard(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> web.StreamResponse:
         turn.dialect = lane.dialect
@@ -199,7 +201,10 @@ class Gate:
             wiring.leave()
             self.metrics.in_flight.dec()
 
-    async def _pass(self, request: web.BaseRequest, path: str, turn: Turn) -> web.StreamResponse:
+    async def pass_on(
+        self, request: web.BaseRequest, path: str, turn: Turn, body: bytes | None = None
+    ) -> web.StreamResponse:
+        """Let Ollama answer; `body` is the request's, where it was read already."""
         wiring = self.wiring
         wiring.enter()
         target = request.rel_url.raw_path_qs
@@ -211,6 +216,7 @@ class Gate:
                 upstream=wiring.upstream,
                 clock=self.clock,
                 unanswered=lambda failure: refusals.upstream_failed(failure, wiring.config.upstream.url),
+                body=body,
             )
         finally:
             wiring.leave()

@@ -36,6 +36,7 @@ async def pass_through(
     upstream: Upstream,
     clock: Callable[[], float],
     unanswered: Callable[[UpstreamError], Refusal],
+    body: bytes | None = None,
 ) -> web.StreamResponse | Refusal:
     """Hand a request on as it is and its answer back as it comes.
 
@@ -46,16 +47,19 @@ async def pass_through(
         upstream: where to send it.
         clock: steady seconds.
         unanswered: what to say when Ollama gives no answer.
+        body: the request's body, where it was read already.
 
     Returns:
         The answer, or a refusal for the caller to write when Ollama gave none.
     """
     headers = for_upstream(request.headers, own_body=False, authorization=upstream.settings.forward_authorization)
-    await say_continue(request)
-    body = _body(request) if request.can_read_body else None
+    sent: bytes | AsyncIterator[bytes] | None = body
+    if body is None:
+        await say_continue(request)
+        sent = _body(request) if request.can_read_body else None
     turn.phase, turn.sent_at, turn.verdict = Phase.FIRST_BYTE, clock(), Verdict.PASSED
     try:
-        answer = await upstream.send(request.method, target, headers, body)
+        answer = await upstream.send(request.method, target, headers, sent)
     except UpstreamError as failure:
         turn.failed(failure)
         return unanswered(failure)

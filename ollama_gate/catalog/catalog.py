@@ -9,9 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+import orjson
+
 from ollama_gate.catalog.card import Mode, ModelCard, card_from_show
 from ollama_gate.catalog.names import InvalidName, canonical, display, is_cloud
-from ollama_gate.errors import UpstreamError
+from ollama_gate.errors import UpstreamBroken, UpstreamError
 from ollama_gate.requests import Json
 from ollama_gate.tasks import spawn
 
@@ -54,6 +56,8 @@ class Listing:
     models: dict[str, Listed]
     at: float
     """Seconds of the catalog's clock."""
+    raw: bytes | None = None
+    """/api/tags as Ollama wrote it; None when it answered with an error."""
 
 
 class Catalog:
@@ -77,7 +81,7 @@ class Catalog:
         self.version: str | None = None
         """Ollama's version, once it has answered."""
         self.changed: list[Callable[[], None]] = []
-        """Called when a listing shows that a model was added, replaced or removed."""
+        """Called when a listing shows that a model was added, replaced or removed, or Ollama itself."""
 
     def key(self, name: str) -> str:
         """The canonical name of a spelling.
@@ -126,6 +130,24 @@ class Catalog:
         found = self._cards.get((key, listed.digest))
         return found if found is not None else await self._fetch_card(key, listed)
 
+    async def fresh_card(self, name: str) -> ModelCard | None:
+        """The same by a listing that is fresh, for whoever is told of a model rather than served by it.
+
+        Raises:
+            InvalidName: Ollama would not accept the name.
+            UpstreamError: Ollama does not answer.
+        """
+        await self._fresh_listing()
+        return await self.card(name)
+
+    async def tags(self) -> bytes | None:
+        """The answer of /api/tags, at most `FRESH` seconds old; None when Ollama answers with an error.
+
+        Raises:
+            UpstreamError: Ollama does not answer.
+        """
+        return (await self._fresh_listing()).raw
+
     def last_known(self, name: str) -> ModelCard | None:
         """The card of a model as of the last listing, however old; None when it was never read."""
         listing = self._listing
@@ -170,11 +192,29 @@ class Catalog:
             raise UpstreamError(f"/api/show answered {status}")
         return raw
 
+    def met(self, told: Any) -> None:
+        """Take over what /api/version says. Another version may describe and render the same model differently."""
+        version = told.get("version") if isinstance(told, dict) else None
+        if not isinstance(version, str) or version == self.version:
+            return
+        if self.version is not None:
+            self._cards.clear()
+            self._card_tasks.clear()
+        self.version = version
+        for call in self.changed:
+            call()
+
     def invalidate(self) -> None:
         """Forget the listing: something was pulled, created, copied or deleted through the gate."""
         self._generation += 1
         self._listing = None
         self._listing_task = None
+
+    async def _fresh_listing(self) -> Listing:
+        listing = self._listing
+        if listing is None or self._clock() - listing.at > FRESH:
+            return await self._fetch_listing()
+        return listing
 
     async def _current_listing(self) -> Listing:
         listing = self._listing
@@ -203,17 +243,16 @@ class Catalog:
 
     async def _read_listing(self, generation: int) -> Listing:
         at = self._clock()
-        answer = await self._ollama.get_json("/api/tags")
-        if self.version is None or self._listing is None:
-            told = await self._ollama.get_json("/api/version")
-            self.version = str(told.get("version")) if isinstance(told, dict) else None
+        status, raw = await self._ollama.exchange("GET", "/api/tags", None, within=10.0)
+        answer = _decoded(raw) if status == 200 else None
+        self.met(await self._ollama.get_json("/api/version"))
         models: dict[str, Listed] = {}
         rows = answer.get("models") if isinstance(answer, dict) else None
         for row in rows or ():
             listed = _listed(row)
             if listed is not None:
                 models[canonical(listed.name)] = listed
-        listing = Listing(models, at)
+        listing = Listing(models, at, raw if status == 200 else None)
         if generation == self._generation:
             before = self._listing
             self._listing = listing
@@ -242,6 +281,13 @@ class Catalog:
             self._cards.pop(next(iter(self._cards)))
         self._cards[key, listed.digest] = card
         return card
+
+
+def _decoded(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as bad:
+        raise UpstreamBroken("Ollama's answer to /api/tags is not JSON") from bad
 
 
 def _listed(row: Any) -> Listed | None:

@@ -1,0 +1,139 @@
+"""What clients are told of the models: Ollama's own words, from memory while they are fresh, with the window in force.
+
+Some clients ask for a description before every request and some for all of them at once, and what they find there
+becomes their idea of the window. So `/api/show` tells the window that the gate serves where they look for it
+(`<architecture>.context_length`, and `num_ctx` among the parameters) instead of the longest one the model was trained
+for. Whatever asks for more than the plain description passes through.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from aiohttp import web
+
+from ollama_gate.catalog.card import ModelCard
+from ollama_gate.catalog.names import InvalidName
+from ollama_gate.dialects import openai
+from ollama_gate.dialects.go_json import go_json
+from ollama_gate.errors import Refused, UpstreamError
+from ollama_gate.receive import read_body
+from ollama_gate.refusals import upstream_failed
+from ollama_gate.requests import Json
+from ollama_gate.turn import Phase, Turn, Verdict
+from ollama_gate.upstream.relay import SERVER
+from ollama_gate.wire.body import decode_json
+from ollama_gate.wire.folding import fold
+
+if TYPE_CHECKING:
+    from ollama_gate.app import Gate
+
+SHOW: Final = "/api/show"
+_TAGS: Final = "/api/tags"
+_MODELS: Final = "/v1/models"
+_ROUTES: Final = frozenset({("POST", SHOW), ("GET", _TAGS), ("GET", _MODELS)})
+_FIELDS: Final = frozenset({"model", "name", "verbose", "system", "template", "options"})
+_PLAIN: Final = frozenset({"model", "name"})
+_LONGEST: Final = 64 * 1024
+"""Bytes of a request for a description that is looked at; a longer one is none, and passes through."""
+_NUM_CTX: Final = re.compile(r"^num_ctx .*$", re.MULTILINE)
+NOTE: Final = "context_length and num_ctx are those that this gate serves"
+
+
+def tells(method: str, path: str) -> bool:
+    """Whether this route tells of models."""
+    return (method, path) in _ROUTES
+
+
+async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) -> web.StreamResponse:
+    """Answer from what is known, or let Ollama answer.
+
+    Raises:
+        Refused: 503 and the like where Ollama does not answer the gate.
+    """
+    raw: bytes | None = None
+    try:
+        if path == SHOW:
+            length = request.content_length
+            if length is None or length > _LONGEST or "Content-Encoding" in request.headers:
+                return await gate.pass_on(request, path, turn)
+            raw = await read_body(request, _LONGEST)
+            told = await _description(gate, raw)
+            if told is not None:
+                turn.notes.append(NOTE)
+        else:
+            told = await gate.wiring.catalog.tags()
+    except UpstreamError as failure:
+        raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
+    if told is None:
+        return await gate.pass_on(request, path, turn, raw)
+    media_type = "application/json; charset=utf-8"
+    if path == _MODELS:
+        told, media_type = openai.models_list(orjson.loads(told)), "application/json"
+    turn.verdict, turn.phase, turn.status = Verdict.PASSED, Phase.DONE, 200
+    gate.metrics.passed.labels("200").inc()
+    return web.Response(body=told, headers={"Content-Type": media_type, "Server": SERVER, **turn.headers()})
+
+
+async def _description(gate: "Gate", raw: bytes) -> bytes | None:
+    """A model's description with the window in force; None where Ollama has to answer itself."""
+    try:
+        name = plainly_asked(raw)
+        card = await gate.wiring.catalog.fresh_card(name) if name is not None else None
+    except (Refused, InvalidName):
+        return None
+    if card is None:
+        return None
+    room = gate.wiring.pipeline.policies.for_card(card).window
+    return None if room is None else described(card, room.num_ctx)
+
+
+def plainly_asked(raw: bytes) -> str | None:
+    """The model whose description a body asks for; None when it asks for more than that, or for nothing.
+
+    Raises:
+        Refused: it is not JSON, or not a JSON object.
+    """
+    body = fold(decode_json(raw), _FIELDS)
+    if any(value for key, value in body.items() if key in _FIELDS - _PLAIN):
+        return None
+    name = body.get("model") or body.get("name")
+    return name if isinstance(name, str) else None
+
+
+def described(card: ModelCard, num_ctx: int) -> bytes:
+    """Ollama's description of a model, with the window that is served in the places where clients look for one.
+
+    Args:
+        card: the model, with Ollama's whole description.
+        num_ctx: the window in tokens; a model that was trained for less keeps its own length.
+    """
+    show = dict(card.show)
+    key = f"{card.architecture}.context_length"
+    info: Json = show.get("model_info") or {}
+    if key in info:
+        show["model_info"] = {**info, key: num_ctx if card.trained is None else min(num_ctx, card.trained)}
+    return go_json(_with_parameters(show, _parameters(show.get("parameters"), num_ctx)))
+
+
+def _parameters(told: object, num_ctx: int) -> str:
+    """The Modelfile's parameters, one on each line, as `server/routes.go:GetModelInfo` (v0.33) lays them out."""
+    line = f"{'num_ctx':<30} {num_ctx}"
+    if not isinstance(told, str) or not told:
+        return line
+    replaced, found = _NUM_CTX.subn(line, told)
+    return replaced if found else f"{told}\n{line}"
+
+
+def _with_parameters(show: Json, parameters: str) -> Mapping[str, object]:
+    """The description with its parameters, after the Modelfile where there were none."""
+    if "parameters" in show:
+        return {**show, "parameters": parameters}
+    written: dict[str, object] = {}
+    for key, value in show.items():
+        written[key] = value
+        if key == "modelfile":
+            written["parameters"] = parameters
+    written.setdefault("parameters", parameters)
+    return written
