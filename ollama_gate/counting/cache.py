@@ -6,6 +6,7 @@ is as good as none.
 
 import os
 import tempfile
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,12 +15,15 @@ import orjson
 from ollama_gate.counting.facts import TokenizerFacts
 from ollama_gate.counting.merges import BpeRecipe
 from ollama_gate.counting.tokenizer import Recipe
+from ollama_gate.counting.unigram import UnigramRecipe
 from ollama_gate.counting.wordpiece import WordPieceRecipe
 
 MAKER = 1
 """To be raised with every change of what is kept, or of what it leads to."""
 
 SUM_SIZE = 16
+
+KINDS: Mapping[str, type[BpeRecipe | UnigramRecipe | WordPieceRecipe]] = {"bert": WordPieceRecipe, "t5": UnigramRecipe}
 
 
 def place(cache: Path, digest: str) -> Path:
@@ -62,7 +66,7 @@ def load(path: Path) -> tuple[TokenizerFacts, Recipe] | None:
     if saved["made_by"] != MAKER:
         return None
     facts = TokenizerFacts.from_json(saved["facts"])
-    kind = WordPieceRecipe if facts.model == "bert" else BpeRecipe
+    kind = KINDS.get(facts.model, BpeRecipe)
     return facts, kind.from_json(saved["recipe"])
 
 

@@ -10,16 +10,16 @@ Specials inside a text are parsed, as Ollama has them parsed; BOS and EOS are `a
 from collections.abc import Sequence
 from typing import Protocol
 
-from ollama_gate.counting import bpe, merges, wordpiece
+from ollama_gate.counting import bpe, merges, unigram, wordpiece
 from ollama_gate.counting.facts import HasFacts, TokenizerFacts, facts_of
 from ollama_gate.counting.letters import BYTE_TEXTS, LETTER_BYTES, SPACE
 from ollama_gate.counting.merges import BpeRecipe
 from ollama_gate.counting.specials import Partition
+from ollama_gate.counting.unigram import UnigramEngine, UnigramRecipe
 from ollama_gate.counting.vocabulary import Vocabulary
 from ollama_gate.counting.wordpiece import WordPieceEngine, WordPieceRecipe
-from ollama_gate.errors import UnknownVocabulary
 
-Recipe = BpeRecipe | WordPieceRecipe
+Recipe = BpeRecipe | UnigramRecipe | WordPieceRecipe
 
 
 class Engine(Protocol):
@@ -110,13 +110,13 @@ def plan(vocabulary: Vocabulary) -> tuple[TokenizerFacts, Recipe]:
     Raises:
         UnknownVocabulary: This vocabulary is not one whose counts are known to be exact here.
     """
-    match vocabulary.model:
-        case "gpt2" | "gemma4" | "llama":
-            recipe: Recipe = merges.recipe(vocabulary)
-        case "bert":
-            recipe = wordpiece.recipe(vocabulary)
-        case _:
-            raise UnknownVocabulary(f"tokenizer model {vocabulary.model!r} is not one that can be counted exactly")
+    recipe: Recipe
+    if vocabulary.model == "bert":
+        recipe = wordpiece.recipe(vocabulary)
+    elif vocabulary.model == "t5":
+        recipe = unigram.recipe(vocabulary)
+    else:
+        recipe = merges.recipe(vocabulary)
     return facts_of(vocabulary), recipe
 
 
@@ -128,6 +128,8 @@ def assemble(facts: TokenizerFacts, recipe: Recipe) -> Tokenizer:
     """
     if isinstance(recipe, WordPieceRecipe):
         return Tokenizer(facts, WordPieceEngine(recipe))
+    if isinstance(recipe, UnigramRecipe):
+        return Tokenizer(facts, UnigramEngine(recipe))
     return Tokenizer(facts, bpe.assemble(recipe, facts.specials))
 
 

@@ -6,6 +6,7 @@ Ollama answers null for every array. Defaults are llama.cpp's (`src/llama-vocab.
 
 import base64
 import binascii
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -112,13 +113,13 @@ class Vocabulary:
             tokens=tokens,
             types=types,
             merges=_strings(metadata, "merges") if model in {"gpt2", "gemma4"} else (),
-            scores=_numbers(metadata, "scores", len(tokens)),
+            scores=array("f", _numbers(metadata, "scores", len(tokens))).tolist(),
             bos_id=ids["bos"],
             eos_id=ids["seperator" if bert else "eos"],
             unknown_id=ids["unknown"],
             add_bos=add_bos or pre in BOS_FORCED,
             add_eos=add_eos,
-            add_space_prefix=_flag(metadata, "add_space_prefix", model in {"llama", "t5"}),
+            add_space_prefix=_flag(metadata, "add_space_prefix", model == "llama"),
             remove_extra_whitespaces=_flag(metadata, "remove_extra_whitespaces", False),
             lowercase=lowercase,
             strip_accents=_flag(metadata, "normalizer.strip_accents", lowercase),

@@ -79,11 +79,6 @@ def test_an_unknown_pre_tokenizer_is_refused_not_guessed(pre: str) -> None:
         build(Vocabulary.from_metadata(byte_level() | {"tokenizer.ggml.pre": pre}, "test"))
 
 
-def test_an_unknown_model_is_refused() -> None:
-    with pytest.raises(UnknownVocabulary, match="'t5'"):
-        build(Vocabulary.from_metadata(metadata("t5", ["a", "b", "c"], [NORMAL] * 3), "test"))
-
-
 def test_sentencepiece_joins_the_best_scored_neighbours() -> None:
     assert tokens(sentencepiece(), "ab a") == ["▁ab", "▁a"]
     assert tokens(sentencepiece(add_space_prefix=False), "ab a") == ["ab", "▁a"]

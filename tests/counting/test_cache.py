@@ -7,7 +7,7 @@ import pytest
 from ollama_gate.counting import cache
 from ollama_gate.counting.tokenizer import assemble, plan
 from ollama_gate.counting.vocabulary import Vocabulary
-from support.small_vocabularies import byte_level, sentencepiece, wordpiece
+from support.small_vocabularies import byte_level, sentencepiece, unigram, wordpiece
 
 TEXT = "hello world! ab a\n<|im_end|> unknown é世\x03<start_of_turn>[SEP]"
 
@@ -20,6 +20,7 @@ TEXT = "hello world! ab a\n<|im_end|> unknown é世\x03<start_of_turn>[SEP]"
         sentencepiece(),
         sentencepiece({"▁": -9.0, "éa": -1.0}, add_space_prefix=False),
         wordpiece(),
+        unigram(),
     ],
 )
 def test_what_was_kept_counts_the_same(values: dict[str, Any], tmp_path: Path) -> None:

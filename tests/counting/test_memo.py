@@ -9,7 +9,7 @@ from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.specials import Special, TokenType
 from ollama_gate.counting.tokenizer import Tokenizer, build
 from ollama_gate.counting.vocabulary import Vocabulary
-from support.small_vocabularies import CONTROL, byte_level, sentencepiece, wordpiece
+from support.small_vocabularies import CONTROL, byte_level, sentencepiece, unigram, wordpiece
 from support.vocabularies import each, tokenizer
 
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -28,6 +28,7 @@ MARKERS = {
     "deepseek-coder": ["<｜begin▁of▁sentence｜>", "<|EOT|>"],
     "falcon": [">>QUESTION<<", ">>ANSWER<<", "<|endoftext|>"],
     "bert-bge": ["[CLS]", "[SEP]"],
+    "nomic-bert-moe": ["<s>", "</s>", "<mask>"],
 }
 FRAGMENTS = [
     *"aZ09 \n\t\r'’.,!?~▁éçñ\u0301ßжλعह世界한カ\u200d\ufe0f\u3000\xa0\x00",
@@ -116,11 +117,14 @@ def small(kind: str) -> Tokenizer:
             specials={"<|im_start|>": CONTROL, "<|im_end|>": CONTROL}, add_space_prefix=False
         ),
         "wordpiece": wordpiece(),
+        "unigram": unigram(),
     }[kind]
     return build(Vocabulary.from_metadata(values, "phi3" if kind == "sentencepiece" else "test"))
 
 
-@pytest.mark.parametrize("kind", ["byte-level", "sentencepiece", "sentencepiece without a prefix", "wordpiece"])
+@pytest.mark.parametrize(
+    "kind", ["byte-level", "sentencepiece", "sentencepiece without a prefix", "wordpiece", "unigram"]
+)
 @given(parts=st.lists(st.sampled_from([*FRAGMENTS, "<|im_start|>", "<|im_end|>", "hello", "ab"]), max_size=30))
 def test_the_sum_of_the_pieces_is_the_count_of_the_whole(kind: str, parts: list[str]) -> None:
     built, text = small(kind), "".join(parts)

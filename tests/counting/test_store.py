@@ -14,7 +14,7 @@ from ollama_gate.counting.store import RETRY_FAILED, RETRY_UNKNOWN, TokenizerSou
 from ollama_gate.counting.tokenizer import build
 from ollama_gate.counting.vocabulary import Vocabulary
 from ollama_gate.errors import CountingError, UnknownVocabulary, UpstreamUnreachable
-from support.small_vocabularies import byte_level, gguf_bytes, sentencepiece, wordpiece
+from support.small_vocabularies import byte_level, gguf_bytes, sentencepiece, unigram, wordpiece
 from support.vocabularies import tokenizer, vocabulary_file
 
 TEXTS = ["hello world", "", "ab<|im_end|>\n", "é世\ud800"]
@@ -58,7 +58,7 @@ def shows(values: dict[str, Any], asked: list[str] | None = None) -> Callable[[]
     return show
 
 
-@pytest.mark.parametrize("values", [byte_level(), sentencepiece(), wordpiece()])
+@pytest.mark.parametrize("values", [byte_level(), sentencepiece(), wordpiece(), unigram()])
 async def test_a_model_is_counted_from_its_blob(store: TokenizerStore, tmp_path: Path, values: dict[str, Any]) -> None:
     here = build(Vocabulary.from_metadata(values, "test"))
 

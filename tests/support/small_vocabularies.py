@@ -47,6 +47,36 @@ def wordpiece(
     return metadata("bert", tokens, [CONTROL] * 4 + [NORMAL] * len(words), **{**ids, **more})
 
 
+def unigram(pieces: Mapping[str, float] | None = None, **more: Any) -> dict[str, Any]:
+    """A `t5` vocabulary: `<pad> </s> <unk>` and pieces with scores; NFKC-like normalising of a few characters."""
+    pieces = {"▁": -3.0, "▁ab": -4.0, "a": -5.0, "b": -5.0, "ab": -6.0, "▁a": -7.0} if pieces is None else pieces
+    tokens, types = ["<pad>", "</s>", "<unk>", *pieces], [CONTROL, CONTROL, UNKNOWN, *[NORMAL] * len(pieces)]
+    charsmap = list(compiled({"ａ": "a", "\n": " ", "\u3000": " ", "b\u0300": "b", "ﷺ": "a b", "\x01": ""}))
+    values = {"scores": [0.0] * 3 + list(pieces.values()), "precompiled_charsmap": charsmap, "add_space_prefix": True}
+    return metadata("t5", tokens, types, **{**values, **more})
+
+
+def compiled(replacements: Mapping[str, str]) -> bytes:
+    """A SentencePiece charsmap, laid out wastefully: 256 units for every node."""
+    units = [0] * 256
+    texts = b""
+    nodes = {b"": 0}
+    for stretch, made in replacements.items():
+        encoded = stretch.encode()
+        for length in range(1, len(encoded) + 1):
+            spelled = encoded[:length]
+            if spelled not in nodes:
+                nodes[spelled] = len(units)
+                parent = nodes[spelled[:-1]]
+                index = parent ^ spelled[-1]
+                units[index] = spelled[-1] | (index ^ len(units)) << 10
+                units += [0] * 256
+        units[nodes[encoded[:-1]] ^ encoded[-1]] |= 1 << 8
+        units[nodes[encoded]] = 1 << 31 | len(texts)
+        texts += made.encode() + b"\0"
+    return struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + texts
+
+
 def metadata(model: str, tokens: Sequence[str], types: Sequence[int], **more: Any) -> dict[str, Any]:
     """Metadata with these keys; those in `more` are of the tokenizer too, unless they hold a dot."""
     found: dict[str, Any] = {"general.architecture": "test", f"{PREFIX}model": model, f"{PREFIX}tokens": list(tokens)}
