@@ -1,5 +1,6 @@
 """A tokenizer that works in a process of its own (`worker.py`), seen from the gate."""
 
+import contextlib
 import os
 import queue
 import socket
@@ -84,7 +85,17 @@ class Worker:
             patience: Seconds it has to end by itself; an idle one does so at once, after writing what it has to write.
         """
         for channel in self.channels:
-            channel.close()
+            # Wakes a thread that waits for an answer; close() alone does not, and frees a number that it still polls.
+            with contextlib.suppress(OSError):
+                channel.shutdown(socket.SHUT_RDWR)
+        try:
+            self._gone(patience)
+        finally:
+            for channel in self.channels:
+                channel.close()
+
+    def _gone(self, patience: float) -> None:
+        """Wait for the process to end; insist."""
         for insist in (self.process.terminate, self.process.kill):
             try:
                 self.process.wait(patience)
