@@ -118,7 +118,7 @@ class Gate:
                     await self._idle.wait()
             except TimeoutError:
                 self.log.warning("cut off at the end of the drain time", requests=len(self.turns))
-            await self._server.shutdown(1.0)
+            await self._server.shutdown(0.1)
         if self._listener is not None:
             await self._listener.wait_closed()
         await self.wiring.close()

@@ -1,0 +1,185 @@
+"""A gate that is reloaded, drained and stopped while requests are under way."""
+
+import asyncio
+import io
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ollama_gate import app
+from ollama_gate.catalog.names import canonical
+from ollama_gate.config import Config, load
+from ollama_gate.errors import ConfigError
+from ollama_gate.notify import Notifier
+from ollama_gate.observe import log
+from ollama_gate.rehearsal import Rehearsal, Settings
+from support.gate import config_for, metric, running_gate
+from support.http import Client, ask
+from support.waiting import until
+
+MODEL = "rehearsal-go"
+CHAT = {"model": MODEL, "stream": False, "messages": [{"role": "user", "content": "hi"}]}
+LONG = {**CHAT, "messages": [{"role": "user", "content": "word " * 900}]}
+
+
+@pytest.fixture(autouse=True)
+def _one_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload sets the log up anew; here it stays the test's."""
+    monkeypatch.setattr(log, "configure", lambda *_: None)
+
+
+@pytest.fixture
+async def ollama() -> AsyncIterator[Rehearsal]:
+    async with Rehearsal(Settings()) as rehearsal:
+        yield rehearsal
+
+
+def events(log: io.StringIO) -> list[str]:
+    return [json.loads(line)["event"] for line in log.getvalue().splitlines()]
+
+
+async def test_a_new_configuration_holds_from_the_next_request_on(ollama: Rehearsal) -> None:
+    async with running_gate(ollama.url, defaults={"num_ctx": 512}) as gate:
+        refused = await ask(gate.address, "POST", "/api/chat", LONG)
+        assert await gate.reload(lambda: config_for(ollama.url, defaults={"num_ctx": 4096}))
+        passed = await ask(gate.address, "POST", "/api/chat", LONG)
+        windows = {entry.json()["options"]["num_ctx"] for entry in ollama.journal.to("/api/chat")}
+    assert (refused.status, passed.status) == (400, 200)
+    assert windows == {4096}
+
+
+async def test_a_bad_configuration_is_refused_and_the_old_one_stays(
+    ollama: Rehearsal, written_log: io.StringIO
+) -> None:
+    def bad() -> Config:
+        raise ConfigError("[models] is not a table")
+
+    async with running_gate(ollama.url, defaults={"num_ctx": 512}) as gate:
+        before = gate.wiring
+        assert not await gate.reload(bad)
+        assert gate.wiring is before
+        reply = await ask(gate.address, "POST", "/api/chat", CHAT)
+    assert reply.gate("window") == "512"
+    problems = [json.loads(line).get("problem") for line in written_log.getvalue().splitlines()]
+    assert "[models] is not a table" in problems
+
+
+async def test_requests_under_way_finish_as_they_began(ollama: Rehearsal) -> None:
+    ollama.fault("hang", path="/api/chat", at="stream", after=1, seconds=0.2, times=1)
+    async with (
+        running_gate(ollama.url, defaults={"num_ctx": 1024}) as gate,
+        await Client.connect(gate.address) as client,
+    ):
+        await client.send("POST", "/api/chat", {**CHAT, "stream": True, "options": {"num_predict": 3}})
+        reply = await client.head()
+        old = gate.wiring
+        assert await gate.reload(lambda: config_for(ollama.url, defaults={"num_ctx": 2048}))
+        assert gate.wiring is not old
+        await client.rest(reply)
+        assert reply.complete
+        assert reply.lines[-1]["done"] is True
+        await until(lambda: not old.users)
+        # The slot is one and the same thing before and after: the next request gets it.
+        assert (await ask(gate.address, "POST", "/api/chat", CHAT)).gate("window") == "2048"
+        assert [queue.running for queue in gate.wiring.admission.gatekeeper.scheduler.queues.values()] == [0]
+
+
+async def test_who_waits_for_a_slot_keeps_the_place_over_a_reload(ollama: Rehearsal) -> None:
+    ollama.fault("hang", path="/api/chat", seconds=0.2, times=1)
+    async with running_gate(ollama.url) as gate, asyncio.TaskGroup() as group:
+        first = group.create_task(ask(gate.address, "POST", "/api/chat", CHAT))
+        await ollama.journal.until(lambda journal: journal.to("/api/chat"))
+        second = group.create_task(ask(gate.address, "POST", "/api/chat", CHAT))
+        await until(lambda: [turn for turn in gate.turns.values() if turn.phase == "queued"])
+        assert await gate.reload(lambda: config_for(ollama.url))
+        assert len(ollama.journal.to("/api/chat")) == 1
+        assert [(await one).status for one in (first, second)] == [200, 200]
+
+
+async def test_another_upstream_after_a_reload_and_metrics_that_go_on(ollama: Rehearsal) -> None:
+    async with Rehearsal(Settings()) as other, running_gate(ollama.url) as gate:
+        await ask(gate.address, "POST", "/api/chat", CHAT)
+        assert await gate.reload(lambda: config_for(other.url))
+        await ask(gate.address, "POST", "/api/chat", CHAT)
+        assert (len(ollama.journal.to("/api/chat")), len(other.journal.to("/api/chat"))) == (1, 1)
+        full = f"registry.ollama.ai/library/{MODEL}:latest"
+        assert metric(gate, "requests_total", route="/api/chat", model=full, verdict="admit") == 2
+
+
+async def test_a_gate_that_stops_lets_running_requests_finish_and_takes_no_more(
+    ollama: Rehearsal, written_log: io.StringIO
+) -> None:
+    ollama.fault("hang", path="/api/chat", seconds=0.2, times=1)
+    gate = app.Gate(config_for(ollama.url))
+    await gate.start()
+    address = gate.address
+    running = asyncio.ensure_future(ask(address, "POST", "/api/chat", CHAT))
+    await ollama.journal.until(lambda journal: journal.to("/api/chat"))
+    stopping = asyncio.ensure_future(gate.stop(drain=5.0))
+    await until(lambda: "draining" in events(written_log))
+    with pytest.raises(ConnectionRefusedError):
+        await Client.connect(address)
+    assert (await running).status == 200
+    await asyncio.wait_for(stopping, 2.0)
+    assert "cut off at the end of the drain time" not in events(written_log)
+
+
+async def test_what_is_left_at_the_end_of_the_drain_time_is_cut(ollama: Rehearsal, written_log: io.StringIO) -> None:
+    ollama.fault("hang", path="/api/chat", at="stream", after=1)
+    gate = app.Gate(config_for(ollama.url))
+    await gate.start()
+    async with await Client.connect(gate.address) as client:
+        await client.send("POST", "/api/chat", {**CHAT, "stream": True})
+        reply = await client.head()
+        await client.next_chunk(reply)
+        await asyncio.wait_for(gate.stop(drain=0.05), 1.5)
+        await client.rest(reply)
+        assert not reply.complete
+    assert "cut off at the end of the drain time" in events(written_log)
+    await ollama.journal.until(lambda journal: journal.to("/api/chat")[0].client_left, within=1.0)
+
+
+async def test_idle_connections_do_not_hold_up_the_stop(ollama: Rehearsal) -> None:
+    gate = app.Gate(config_for(ollama.url))
+    await gate.start()
+    async with await Client.connect(gate.address) as client:
+        await client.send("GET", "/api/version")
+        assert (await client.rest(await client.head())).status == 200
+        await asyncio.wait_for(gate.stop(drain=30.0), 4.0)
+        assert await client.reader.read() == b""
+
+
+async def test_a_taken_address_is_told_in_plain_words(ollama: Rehearsal) -> None:
+    async with running_gate(ollama.url) as gate:
+        host, port = gate.address
+        second = app.Gate(config_for(ollama.url, server={"listen": f"{host}:{port}"}))
+        with pytest.raises(ConfigError, match=r"cannot listen on .* Is another gate running"):
+            await second.start()
+
+
+async def test_signals_reload_and_stop_the_process(
+    ollama: Rehearsal, tmp_path: Path, written_log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Notifier, "_send", lambda _self, state: told.append(state.partition("\n")[0]))
+    file = tmp_path / "ollama-gate.toml"
+    file.write_text(f'[server]\nlisten = "127.0.0.1:0"\n[upstream]\nurl = "{ollama.url}"\n')
+
+    def read() -> Config:
+        return load(file, {}, canonical)
+
+    serving = asyncio.ensure_future(app._serve(read(), read))
+    await until(lambda: "READY=1" in told)
+    file.write_text("nonsense = 1\n")
+    os.kill(os.getpid(), signal.SIGHUP)
+    await until(lambda: "configuration not reloaded: the old one stays in force" in events(written_log))
+    file.write_text(f'[server]\nlisten = "127.0.0.1:0"\n[upstream]\nurl = "{ollama.url}"\n[defaults]\nnum_ctx = 512\n')
+    os.kill(os.getpid(), signal.SIGHUP)
+    await until(lambda: "configuration reloaded" in events(written_log))
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(serving, 5.0) == 0
+    assert told == ["READY=1", "RELOADING=1", "READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
