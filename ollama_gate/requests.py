@@ -80,8 +80,8 @@ class AnswerWriter(Protocol):
         """Bytes for one native stream chunk (a decoded NDJSON line); may be empty."""
         ...
 
-    def error(self, status: int, message: str) -> bytes:
-        """Bytes for an error after the stream began; no end mark follows it."""
+    def error(self, status: int, message: str, code: str | None = None) -> bytes:
+        """Bytes for an error after the stream began; no end mark follows it. `code` is the gate's word for programs."""
         ...
 
     def finish(self) -> bytes | None:

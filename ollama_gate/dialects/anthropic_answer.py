@@ -66,8 +66,9 @@ class MessagesWriter:
                 events += self._call(call)
         return events + self._end(chunk) if chunk.get("done") is True else events
 
-    def error(self, status: int, message: str) -> bytes:
+    def error(self, status: int, message: str, code: str | None = None) -> bytes:
         """An error event; no end mark follows it."""
+        del code  # this API has a type only
         if self._over:
             return b""
         self._over = True

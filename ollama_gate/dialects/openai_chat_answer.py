@@ -65,12 +65,12 @@ class ChatWriter:
         content_chunks = self._chunks(chunk, message, done=done)
         return content_chunks + self._ending(chunk) if done else content_chunks
 
-    def error(self, status: int, message: str) -> bytes:
+    def error(self, status: int, message: str, code: str | None = None) -> bytes:
         """An error event; no end mark follows it."""
         if self._over:
             return b""
         self._over = True
-        return sse.data(error_json(status, message))
+        return sse.data(error_json(status, message, code))
 
     def finish(self) -> bytes | None:
         """Nothing more to send, or None when the stream came neither to its end nor to an error event."""

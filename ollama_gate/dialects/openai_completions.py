@@ -178,12 +178,12 @@ class CompletionWriter:
         usage = go_json(usage_object(usage_of(chunk, self._facts)))
         return self._before_choices + self._after_choices + b',"usage":' + usage + b"}\n\n" + sse.DONE
 
-    def error(self, status: int, message: str) -> bytes:
+    def error(self, status: int, message: str, code: str | None = None) -> bytes:
         """An error event; no end mark follows it."""
         if self._over:
             return b""
         self._over = True
-        return sse.data(error_json(status, message))
+        return sse.data(error_json(status, message, code))
 
     def finish(self) -> bytes | None:
         """Nothing more to send, or None when the stream came neither to its end nor to an error event."""

@@ -19,9 +19,9 @@ def error_type(status: int) -> str:
     return {400: "invalid_request_error", 404: "not_found_error"}.get(status, "api_error")
 
 
-def error_json(status: int, message: str) -> bytes:
-    """An error that came from Ollama; its text is kept."""
-    return go_json({"error": {"message": message, "type": error_type(status), "param": None, "code": None}})
+def error_json(status: int, message: str, code: str | None = None) -> bytes:
+    """An error that came from Ollama, whose text is kept, or one inside a stream with the gate's code."""
+    return go_json({"error": {"message": message, "type": error_type(status), "param": None, "code": code}})
 
 
 def render_refusal(refusal: Refusal) -> tuple[bytes, str]:

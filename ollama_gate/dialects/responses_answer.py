@@ -84,14 +84,17 @@ class ResponsesWriter:
                 events += self._close() + self._call(call)
         return events + self._end(chunk) if chunk.get("done") is True else events
 
-    def error(self, status: int, message: str) -> bytes:
-        """`response.failed`, which ends the stream without `response.completed`."""
+    def error(self, status: int, message: str, code: str | None = None) -> bytes:
+        """`response.failed`, which ends the stream without `response.completed`.
+
+        Codex reads its code as that of a refusal, `context_length_exceeded` among them.
+        """
         if self._over:
             return b""
         events = b"" if self._started else self._start()
         self._over = True
-        code = "rate_limit_exceeded" if status == 429 else "server_error"
-        outcome = Outcome("failed", self._output, error={"code": code, "message": message})
+        told = code or ("rate_limit_exceeded" if status == 429 else "server_error")
+        outcome = Outcome("failed", self._output, error={"code": told, "message": message})
         return events + self._event("response.failed", {"response": self._response.streamed(outcome)})
 
     def finish(self) -> bytes | None:

@@ -23,8 +23,9 @@ class WholeAnswerWriter(ABC):
         del chunk
         return b""
 
-    def error(self, status: int, message: str) -> bytes:
+    def error(self, status: int, message: str, code: str | None = None) -> bytes:
         """The body of an error, as no stream has begun."""
+        del code
         return self.failed(status, message)
 
     def finish(self) -> bytes | None:

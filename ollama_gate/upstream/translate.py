@@ -7,10 +7,12 @@ the dialect's clients ignore; an error after that is an event of the dialect, wi
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from ollama_gate.errors import Refused, UpstreamBroken, UpstreamError
 from ollama_gate.requests import AnswerWriter
@@ -33,14 +35,14 @@ class Lifeline:
     One timer for each stream, which is pushed back by looking at the last write, not by being set anew for each token.
     """
 
-    def __init__(self, response: web.StreamResponse, writer: AnswerWriter, every: float) -> None:
+    def __init__(self, out: AbstractStreamWriter, writer: AnswerWriter, every: float) -> None:
         """Start watching; a sign is written after each `every` seconds of silence."""
-        self._response = response
+        self._out = out
         self._writer = writer
         self._every = every
+        self._stopped = False
         self._loop = asyncio.get_running_loop()
         self._written = self._loop.time()
-        self._task: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(every, self._look)
 
     def touched(self) -> None:
@@ -49,15 +51,26 @@ class Lifeline:
 
     def stop(self) -> None:
         """Write nothing more."""
+        self._stopped = True
         self._timer.cancel()
+
+    async def sign(self) -> None:
+        """Write a sign of life now.
+
+        It is made and written in one step of the event loop: a token that came in between would overtake it.
+        """
+        if self._stopped:
+            return
+        self.touched()
+        sign = self._writer.keep_alive()
+        if sign:
+            await self._out.write(sign)
 
     def _look(self) -> None:
         idle = self._loop.time() - self._written
         if idle >= self._every:
-            sign = self._writer.keep_alive()
-            if sign:
-                self._task = spawn(self._response.write(sign), name="sign of life", quiet=True)
-            self._written = self._loop.time()
+            # Its failure is the client's leaving, which the stream's own next write or cancellation tells of.
+            spawn(self.sign(), name="sign of life", quiet=True)
             idle = 0.0
         self._timer = self._loop.call_later(max(self._every - idle, 0.01), self._look)
 
@@ -94,9 +107,7 @@ class Translation:
         self._passage = passage
         self._clock = clock
         self._signs_every = signs_every
-        self._response: web.StreamResponse | None = None
-        self._writer: AnswerWriter | None = None
-        self._lifeline: Lifeline | None = None
+        self._opened: _Opened | None = None
 
     async def stream(self, sending: Awaitable[Answer]) -> web.StreamResponse:
         """Wait for Ollama's answer and hand it on as a stream.
@@ -113,27 +124,27 @@ class Translation:
         try:
             done, _ = await asyncio.wait({task}, timeout=self._signs_every)
             if not done:
-                await self._open()
+                await self._sign(await self._open())
             try:
                 answer = await task
             except UpstreamError as failure:
-                if self._response is None:
+                if self._opened is None:
                     raise
                 self._turn.failed(failure)
-                return await self._end_with_error(503, str(failure))
+                return await self._break_off(self._opened, 503, str(failure))
             except Refused as no:
-                if self._response is None:
+                if self._opened is None:
                     raise
                 self._turn.code = no.refusal.code
-                return await self._end_with_error(no.refusal.status, no.refusal.message)
+                return await self._break_off(self._opened, no.refusal.status, no.refusal.message, no.refusal.code)
             if answer.status != 200:
                 return await self._failed(answer)
-            response = await self._open()
-            await self._pump(answer, response)
-            return response
+            opened = await self._open()
+            await self._pump(answer, opened)
+            return opened.response
         finally:
-            if self._lifeline is not None:
-                self._lifeline.stop()
+            if self._opened is not None:
+                self._opened.lifeline.stop()
             if answer is not None:
                 give_back(answer, whole=self._passage.whole)
             elif not task.cancel() and not task.cancelled() and task.exception() is None:
@@ -148,7 +159,6 @@ class Translation:
         if answer.status != 200:
             return await self._failed(answer)
         body = await self._read(answer)
-        self._observer.feed(body)
         try:
             native = orjson.loads(body)
         except orjson.JSONDecodeError as bad:
@@ -161,8 +171,8 @@ class Translation:
     async def _failed(self, answer: Answer) -> web.StreamResponse:
         """Hand an error of Ollama's on, in the dialect's shape and with its own status."""
         message = _message(await self._read(answer), answer)
-        if self._response is not None:
-            return await self._end_with_error(answer.status, message)
+        if self._opened is not None:
+            return await self._break_off(self._opened, answer.status, message)
         writer = await self._make_writer()
         return await self._answer(answer.status, writer.failed(answer.status, message), _ERROR_HEADERS)
 
@@ -174,6 +184,7 @@ class Translation:
             give_back(answer, whole=self._passage.whole)
         self._passage.first_byte_at = self._clock()
         self._passage.bytes = len(body)
+        self._observer.feed(body)
         return body
 
     async def _answer(self, status: int, body: bytes, own: Mapping[str, str]) -> web.StreamResponse:
@@ -188,70 +199,89 @@ class Translation:
             self._turn.left = True
         return response
 
-    async def _open(self) -> web.StreamResponse:
+    async def _open(self) -> "_Opened":
         """Open the client's stream, once."""
-        if self._response is not None:
-            return self._response
-        self._writer = await self._make_writer()
-        headers = {"Server": SERVER, **self._writer.stream_headers, **self._turn.headers()}
+        if self._opened is not None:
+            return self._opened
+        writer = await self._make_writer()
+        headers = {"Server": SERVER, **writer.stream_headers, **self._turn.headers()}
         response = web.StreamResponse(status=200, headers=headers)
         if self._request.version >= (1, 1):
             response.enable_chunked_encoding()
         self._turn.status = 200
-        await response.prepare(self._request)
+        out = await response.prepare(self._request)
+        if out is None:
+            raise TypeError("a stream has a writer once it is prepared")
         self._turn.phase = Phase.STREAMING
-        self._response = response
-        self._lifeline = Lifeline(response, self._writer, self._signs_every)
-        return response
+        self._opened = _Opened(response, out, writer, Lifeline(out, writer, self._signs_every))
+        return self._opened
 
-    async def _pump(self, answer: Answer, response: web.StreamResponse) -> None:
-        writer, lifeline, passage = self._writer, self._lifeline, self._passage
-        if writer is None or lifeline is None:
-            return
-        lines, look, translate = LineSplitter(), self._observer.feed, writer.feed
+    async def _sign(self, opened: "_Opened") -> None:
+        """Let the client have the head of its stream, and a first sign of life."""
+        try:
+            await opened.lifeline.sign()
+        except ConnectionError:
+            self._turn.left = True
+
+    async def _pump(self, answer: Answer, opened: "_Opened") -> None:
+        passage, write, touched = self._passage, opened.out.write, opened.lifeline.touched
+        lines, look, translate = LineSplitter(), self._observer.feed, opened.writer.feed
+        out: list[bytes] = []
         try:
             while data := await answer.readany():
                 if passage.first_byte_at is None:
                     passage.first_byte_at = self._clock()
                 passage.bytes += len(data)
                 look(data)
-                out = b"".join(translate(_chunk(line)) for line in lines.feed(data))
-                if out:
-                    await response.write(out)
-                    lifeline.touched()
+                for line in lines.feed(data):
+                    out.append(translate(_chunk(line)))  # noqa: PERF401 - what came before a broken line is kept
+                written = b"".join(out)
+                out.clear()
+                if written:
+                    await write(written)
+                    touched()
             rest = lines.end()
-            last = translate(_chunk(rest)) if rest else b""
-            end = writer.finish()
+            if rest:
+                out.append(translate(_chunk(rest)))
+            end = opened.writer.finish()
             if end is None:
                 raise UpstreamBroken("the answer ended without its end mark")
             passage.whole = True
-            if last or end:
-                await response.write(last + end)
-            await response.write_eof()
+            opened.lifeline.stop()
+            out.append(end)
+            await opened.response.write_eof(b"".join(out))
             self._turn.phase = Phase.DONE
         except UpstreamError as failure:
             self._turn.failed(failure)
-            await self._end_with_error(502, f"the model's answer broke off: {failure}")
+            await self._break_off(opened, 502, f"the model's answer broke off: {failure}", before=b"".join(out))
         except ConnectionError:
             self._turn.left = True
 
-    async def _end_with_error(self, status: int, message: str) -> web.StreamResponse:
+    async def _break_off(
+        self, opened: "_Opened", status: int, message: str, code: str | None = None, *, before: bytes = b""
+    ) -> web.StreamResponse:
         """Send the dialect's error event and cut the connection, so that nobody takes the stream for whole."""
-        response, writer = self._response, self._writer
-        if response is None or writer is None:
-            raise UpstreamBroken(message)
-        if self._lifeline is not None:
-            self._lifeline.stop()
+        opened.lifeline.stop()
         try:
-            error = writer.error(status, message)
-            if error:
-                await response.write(error)
+            last = before + opened.writer.error(status, message, code)
+            if last:
+                await opened.out.write(last)
         except ConnectionError:
             self._turn.left = True
         if self._request.transport is not None:
             # close() sends what is buffered and ends the connection without the last chunk.
             self._request.transport.close()
-        return response
+        return opened.response
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A stream that the client has the head of."""
+
+    response: web.StreamResponse
+    out: AbstractStreamWriter
+    writer: AnswerWriter
+    lifeline: Lifeline
 
 
 def _chunk(line: bytes) -> dict[str, Any]:
