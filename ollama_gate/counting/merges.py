@@ -4,7 +4,6 @@ A recipe can be kept on disk (`cache.py`) and made into an engine again (`bpe.py
 working it out anew.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -140,8 +139,6 @@ def _ranked(vocabulary: Vocabulary, pieces: _Pieces) -> list[int]:
     tokens, scores = vocabulary.tokens, vocabulary.scores
     if not scores:
         raise UnknownVocabulary("a SentencePiece vocabulary without scores")
-    if not all(map(math.isfinite, scores)):
-        raise UnknownVocabulary("a SentencePiece vocabulary whose scores are no numbers")
     pieces.fall_back()
     ids = pieces.ids
     for text in tokens:

@@ -6,6 +6,7 @@ Ollama answers null for every array. Defaults are llama.cpp's (`src/llama-vocab.
 
 import base64
 import binascii
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,7 +114,7 @@ class Vocabulary:
             tokens=tokens,
             types=types,
             merges=_strings(metadata, "merges") if model in {"gpt2", "gemma4"} else (),
-            scores=array("f", _numbers(metadata, "scores", len(tokens))).tolist(),
+            scores=_scores(metadata, len(tokens)),
             bos_id=ids["bos"],
             eos_id=ids["seperator" if bert else "eos"],
             unknown_id=ids["unknown"],
@@ -191,6 +192,17 @@ def _numbers(metadata: Mapping[str, Any], key: str, least: int) -> list[float]:
     if len(value) < least:
         raise UnknownVocabulary(f"{PREFIX}{key} has {len(value)} entries for {least} tokens")
     return value[:least]
+
+
+def _scores(metadata: Mapping[str, Any], least: int) -> list[float]:
+    """Scores as the engine holds them: single precision, of which JSON shows only the digits that matter."""
+    try:
+        scores = array("f", _numbers(metadata, "scores", least)).tolist()
+    except OverflowError as error:
+        raise UnknownVocabulary(f"{PREFIX}scores holds what is no score") from error
+    if not all(map(math.isfinite, scores)):
+        raise UnknownVocabulary(f"{PREFIX}scores holds what is no score")
+    return scores
 
 
 def _id(metadata: Mapping[str, Any], key: str, count: int, default: int | None = None) -> int | None:

@@ -107,7 +107,6 @@ def test_a_character_that_is_no_token_still_takes_part_in_merges() -> None:
     [
         (metadata("llama", ["a", "b", "c"], [NORMAL] * 3, scores=[0.0] * 3), "byte"),
         (sentencepiece() | {"tokenizer.ggml.scores": None}, "without scores"),
-        (sentencepiece({"a": float("nan")}), "no numbers"),
         (gemma4(["a", "\n", "\n\n"], []), "line ends"),
     ],
 )

@@ -2,11 +2,14 @@ import base64
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ollama_gate.counting.specials import TokenType
+from ollama_gate.counting.tokenizer import build
 from ollama_gate.counting.vocabulary import Vocabulary
 from ollama_gate.errors import UnknownVocabulary
-from support.small_vocabularies import CONTROL, NORMAL, byte_level, metadata, sentencepiece, wordpiece
+from support.small_vocabularies import CONTROL, NORMAL, byte_level, metadata, sentencepiece, unigram, wordpiece
 
 
 def read(values: dict[str, Any], name: str = "test:latest") -> Vocabulary:
@@ -31,6 +34,9 @@ def test_arrays_that_are_null_say_that_verbose_is_missing() -> None:
         (metadata("gpt2", ["a", "b"], [1, 1]), "merges is missing"),
         (byte_level(merges_=0) | {"tokenizer.ggml.tokens": "abc"}, "not a list of strings"),
         (byte_level() | {"tokenizer.ggml.token_type": ["1"] * 999}, "not a list of numbers"),
+        (sentencepiece({"a": float("nan")}), "no score"),
+        (sentencepiece({"a": 1e300}), "no score"),
+        (sentencepiece({"a": 10**400}), "no score"),
         (byte_level(add_eos_token=True, eos_token_id=10**6) | {"tokenizer.ggml.tokens": ["a"]}, "EOS"),
     ],
 )
@@ -120,3 +126,30 @@ def test_bytes_come_as_numbers_from_a_file_and_as_base64_from_json(charsmap: Any
 def test_bytes_that_are_none_are_refused() -> None:
     with pytest.raises(UnknownVocabulary, match="precompiled_charsmap"):
         read(metadata("t5", ["a", "b", "c"], [NORMAL] * 3, precompiled_charsmap="*"))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+EXTRA = [
+    "general.name",
+    "tokenizer.ggml.add_bos_token",
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.fim_pre_token_id",
+    "tokenizer.ggml.normalizer.lowercase",
+]
+VALUES = [byte_level(), sentencepiece(), wordpiece(), unigram(), metadata("gemma4", ["a", "b"], [1, 1], merges=["a b"])]
+
+
+@given(base=st.sampled_from(VALUES), data=st.data())
+def test_hostile_metadata_is_refused_or_read_but_never_breaks_anything(
+    base: dict[str, Any], data: st.DataObject
+) -> None:
+    keys = data.draw(st.lists(st.sampled_from(sorted({*base, *EXTRA})), min_size=1, max_size=3))
+    damaged = base | {key: data.draw(JSON) for key in keys}
+    try:
+        build(Vocabulary.from_metadata(damaged, "test"))
+    except UnknownVocabulary as error:
+        assert str(error)  # noqa: PT017 - either outcome is right, another exception is not
