@@ -16,7 +16,8 @@ import uvloop
 
 from ollama_gate.catalog import gguf
 from ollama_gate.catalog.card import ModelCard, card_from_show
-from ollama_gate.counting.counter import Counter, CountingPolicy
+from ollama_gate.counting.counter import Counter
+from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.remote import RemoteTokenizer
 from ollama_gate.counting.store import TokenizerSource, TokenizerStore
 from ollama_gate.dialects import native

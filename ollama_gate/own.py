@@ -76,6 +76,8 @@ class OwnEndpoints:
             "version": __version__,
             "upstream": {"url": wiring.config.upstream.url, "up": up, "version": wiring.catalog.version},
         }
+        if warning := wiring.features.warning:
+            told["upstream"]["warning"] = warning
         if not up:
             told["upstream"]["problem"] = wiring.problem
         return _answer(told, status=200 if up else 503)
@@ -87,7 +89,12 @@ class OwnEndpoints:
             "version": __version__,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - (now - gate.started_at))),
             "uptime_seconds": round(now - gate.started_at, 1),
-            "upstream": {"url": wiring.config.upstream.url, "up": wiring.up, "version": wiring.catalog.version},
+            "upstream": {
+                "url": wiring.config.upstream.url,
+                "up": wiring.up,
+                "version": wiring.catalog.version,
+                "warning": wiring.features.warning or None,
+            },
             "requests": [
                 {
                     "id": turn.id,

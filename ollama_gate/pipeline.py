@@ -18,6 +18,7 @@ from ollama_gate.admitting import Admission, FreePass
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
+from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
 from ollama_gate.dialects.native import inputs
@@ -36,7 +37,7 @@ from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import SERVER, Passage, give_back, relay, relay_whole
-from ollama_gate.upstream.translate import Translation
+from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
 from ollama_gate.window import Output, Window
 from ollama_gate.wire.body import decode_json, encode_json
 from ollama_gate.wire.encoding import decode_content
@@ -69,7 +70,7 @@ class Pipeline:
     ) -> None:
         """Put the stages together; nothing is sent yet."""
         self.config = config
-        self.policies = Policies(config)
+        self.policies = Policies(config, lambda: Features.of(catalog.version))
         self._upstream = upstream
         self._catalog = catalog
         self._counter = counter
@@ -78,6 +79,8 @@ class Pipeline:
         self._clock = clock
         self._refused = refusals.RefusalMemory(config.refusals.remember)
         self._grace = refusals.GraceBook()
+        self.signs_every = SIGNS_EVERY
+        """Seconds of silence after which an open stream shows a sign of life."""
 
     async def handle(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> web.StreamResponse:
         """Take one guarded request from its first byte to its last."""
@@ -112,6 +115,7 @@ class Pipeline:
                         observer=observer,
                         passage=passage,
                         clock=self._clock,
+                        signs_every=self.signs_every,
                     )
                     if inference.stream:
                         response = await translation.stream(sending)
@@ -215,6 +219,8 @@ class Pipeline:
         self, inference: InferenceRequest, card: ModelCard, applied: Applied, room: Window, turn: Turn, raw: bytes
     ) -> Judged:
         asked = inference.asked_output
+        if asked is None and not room.guarded:
+            asked = card.num_predict
         strict = applied.policy.on_long_reply == "refuse" and asked is not None and asked > 0
         images = applied.policy.image_tokens
         bound = self._counter.bound(inference, card, images)
@@ -237,7 +243,7 @@ class Pipeline:
             turn.notes.append(f"over the budget of {room.budget}, let through once after a refusal")
         if strict and window.too_long_with_reply(asked, count.tokens, room):
             raise self._refused_for_length(inference, refusals.reply_too_long(inference, count, room), turn, raw)
-        output = window.clamp_output(asked, count.tokens, room)
+        output = window.clamp_output(asked, count.tokens if room.guarded else count.at_most, room)
         if output.num_predict is not None:
             turn.limit, turn.clamped = output.num_predict, output.clamped
         return Judged(applied, count, output)
@@ -262,13 +268,14 @@ class Pipeline:
     def _on_grace(self, inference: InferenceRequest, count: PromptCount, room: Window) -> bool:
         if not self.config.refusals.grace or count.at_most > window.grace_limit(room):
             return False
-        return self._grace.take(refusals.conversation_key(inference), self._clock())
+        conversation, prompt = refusals.conversation_key(inference), refusals.prompt_key(inference)
+        return self._grace.take(conversation, prompt, self._clock())
 
     def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, raw: bytes) -> Refused:
         now = self._clock()
         if raw:
             self._refused.keep(turn.route, raw, refusal, now)
-        self._grace.grant(refusals.conversation_key(inference), now)
+        self._grace.grant(refusals.conversation_key(inference), refusals.prompt_key(inference), now)
         return Refused(refusal)
 
     async def _send(

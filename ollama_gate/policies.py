@@ -1,8 +1,10 @@
 """Windows and wishes by model: the configuration applied to what Ollama says of each model."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
 from ollama_gate.window import EmbedLimit, Window, Wish, embed_limit, resolve
 
@@ -19,20 +21,22 @@ class Applied:
 
 
 class Policies:
-    """The wishes of one configuration, applied to cards; each (name, digest) is worked out once."""
+    """The wishes of one configuration, applied to cards; each (name, digest) is worked out once for one Ollama."""
 
-    def __init__(self, config: Config) -> None:
-        """Apply this configuration. A changed one gets a new instance."""
+    def __init__(self, config: Config, features: Callable[[], Features] = lambda: Features.of(None)) -> None:
+        """Apply this configuration; a changed one gets a new instance. `features` are those of the Ollama there now."""
         self._config = config
-        self._applied: dict[tuple[str, str], Applied] = {}
+        self._features = features
+        self._applied: dict[tuple[str, str, Features], Applied] = {}
 
     def for_card(self, card: ModelCard) -> Applied:
         """What this model gets."""
-        found = self._applied.get((card.key, card.digest))
+        key = (card.key, card.digest, self._features())
+        found = self._applied.get(key)
         if found is None:
             if len(self._applied) > 1024:
                 self._applied.clear()
-            found = self._applied[card.key, card.digest] = self._apply(card)
+            found = self._applied[key] = self._apply(card)
         return found
 
     def unknown(self, key: str) -> Applied:
@@ -43,7 +47,7 @@ class Policies:
         return Applied(policy, window, None)
 
     def _apply(self, card: ModelCard) -> Applied:
-        policy = self._config.model_policy(card.key)
+        policy, features = self._config.model_policy(card.key), self._features()
         if card.mode is Mode.REMOTE:
             return Applied(policy, None, None)
         window = resolve(
@@ -52,6 +56,8 @@ class Policies:
             default_num_ctx=policy.num_ctx,
             trained=card.trained,
             vision=card.vision,
+            old=features.takes_full_window,
+            guarded=features.obeys,
         )
         embeds = embed_limit(window.num_ctx, card.trained, card.num_batch) if card.embeds else None
         return Applied(policy, window, embeds)

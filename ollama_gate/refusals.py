@@ -14,6 +14,7 @@ from typing import Any, Final
 from ollama_gate.errors import Refusal, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from ollama_gate.requests import InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.window import EmbedLimit, Window
+from ollama_gate.wire.body import encode_json
 
 CODE: Final = "context_length_exceeded"
 REASON: Final = "Context Length Exceeded"
@@ -32,7 +33,9 @@ def sentence(tokens: int, limit: int) -> str:
 
 def prompt_too_long(request: InferenceRequest, count: PromptCount, window: Window) -> Refusal:
     """The refusal of a prompt over the budget, with what takes the room and what to do about it."""
-    parts, tokens = count.parts, count.tokens
+    parts = count.parts
+    # What an estimate may be off by can alone be too much; clients drop as many tokens as the sentence says.
+    tokens = count.tokens if count.tokens > window.budget else count.at_most
     param = "prompt" if request.kind is Kind.GENERATE else "messages"
     advice = "Shorten or summarise older messages, or ask the operator for a larger budget."
     if request.kind is Kind.GENERATE:
@@ -179,6 +182,15 @@ def conversation_key(request: InferenceRequest) -> bytes:
     return mark.digest()
 
 
+def prompt_key(request: InferenceRequest) -> bytes:
+    """What tells one prompt from another, whatever else a request says: clients vary options when they try again.
+
+    Sixteen bytes.
+    """
+    said = {name: request.body.get(name) for name in ("system", "prompt", "suffix", "messages", "tools", "input")}
+    return hashlib.blake2b(encode_json(said), digest_size=16, person=b"prompt").digest()
+
+
 class RefusalMemory:
     """Refused bodies of the last seconds, so that a body sent again and again costs nothing to refuse.
 
@@ -237,20 +249,23 @@ class GraceBook:
         """Hold up to `capacity` conversations, each for `seconds` after its refusal."""
         self._seconds = seconds
         self._capacity = capacity
-        self._held: OrderedDict[bytes, float] = OrderedDict()
+        self._held: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
 
     def __len__(self) -> int:
         """How many conversations have a pass, late ones included."""
         return len(self._held)
 
-    def grant(self, conversation: bytes, now: float) -> None:
-        """Note that this conversation was refused."""
-        self._held[conversation] = now + self._seconds
+    def grant(self, conversation: bytes, prompt: bytes, now: float) -> None:
+        """Note that this prompt of a conversation was refused."""
+        self._held[conversation] = (now + self._seconds, prompt)
         self._held.move_to_end(conversation)
         if len(self._held) > self._capacity:
             self._held.popitem(last=False)
 
-    def take(self, conversation: bytes, now: float) -> bool:
-        """Use up the pass of this conversation; False when it has none."""
-        until = self._held.pop(conversation, None)
-        return until is not None and now < until
+    def take(self, conversation: bytes, prompt: bytes, now: float) -> bool:
+        """Use up the pass of this conversation; False when it has none, or sends what was refused once more."""
+        held = self._held.get(conversation)
+        if held is None or held[1] == prompt:
+            return False
+        del self._held[conversation]
+        return now < held[0]

@@ -30,6 +30,8 @@ class Window:
     """Whether the operator allows Ollama to drop the oldest half when the window is full."""
     old_boundary: bool = False
     """True for an Ollama before v0.30, which takes a prompt of exactly num_ctx tokens."""
+    guarded: bool = True
+    """False for an Ollama before v0.12.6, which cuts what is too long, and shifts, whatever it is told."""
 
     @property
     def largest_prompt(self) -> int:
@@ -64,6 +66,7 @@ def resolve(
     trained: int | None,
     vision: bool,
     old: bool = False,
+    guarded: bool = True,
 ) -> Window:
     """The one window of a model.
 
@@ -77,7 +80,13 @@ def resolve(
         num_ctx = min(num_ctx, trained)
     num_ctx = max(num_ctx, SMALLEST_NUM_CTX)
     largest = num_ctx if old else num_ctx - 1
-    return Window(num_ctx=num_ctx, budget=_budget(wish.budget, num_ctx, largest), shift=wish.shift, old_boundary=old)
+    return Window(
+        num_ctx=num_ctx,
+        budget=_budget(wish.budget, num_ctx, largest),
+        shift=wish.shift,
+        old_boundary=old,
+        guarded=guarded,
+    )
 
 
 def _budget(wish: float | None, num_ctx: int, largest: int) -> int:
@@ -112,9 +121,15 @@ def clamp_output(asked: int | None, prompt_tokens: int | None, window: Window) -
     Nothing changes when the client asked for nothing, when the prompt was not counted (the window itself then ends the
     answer, because shift is off), or where the operator allows shift. A negative length means "no limit" in Ollama
     (`llm/llama_server.go:boundedNumPredict`) and becomes the remainder. Zero is left alone: Ollama reads it as no limit
-    on one path and as one token on another.
+    on one path and as one token on another. An Ollama that ignores `shift` always gets a length, one token short of the
+    room, so that the window's end is never reached.
     """
-    if asked is None or asked == 0 or prompt_tokens is None or window.shift:
+    if prompt_tokens is None or window.shift:
+        return Output(None)
+    if not window.guarded:
+        room = max(window.room(prompt_tokens) - 1, 1)
+        return Output(min(asked, room) if asked and asked > 0 else room, clamped=asked is not None and asked > room)
+    if asked is None or asked == 0:
         return Output(None)
     room = max(window.room(prompt_tokens), 1)
     if asked < 0:

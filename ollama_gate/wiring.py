@@ -15,8 +15,10 @@ from ollama_gate.asking import Asker
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
+from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config
-from ollama_gate.counting.counter import Counter, CountingPolicy
+from ollama_gate.counting.counter import Counter
+from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
@@ -99,6 +101,8 @@ class Wiring:
             clock=clock,
         )
         self.catalog.changed.append(self.pipeline.models_changed)
+        self.catalog.changed.append(self._warn_of_version)
+        self._warned = ""
 
     async def open(self) -> None:
         """Open the connection pool."""
@@ -138,14 +142,18 @@ class Wiring:
         if not self.users:
             self.unused.set()
 
+    @property
+    def features(self) -> Features:
+        """What is true of the Ollama that was met last."""
+        return Features.of(self.catalog.version)
+
     async def look_at_upstream(self) -> bool:
         """Ask Ollama for its version, note whether it answers, and say so when that has changed."""
         before = self.up
         try:
             told = await self.upstream.get_json("/api/version", within=5.0)
             self.up, self.problem = True, None
-            if isinstance(told, dict):
-                self.catalog.version = str(told.get("version"))
+            self.catalog.met(told)
         except UpstreamError as failure:
             self.up, self.problem = False, str(failure)
         self._metrics.upstream_up.set(self.up)
@@ -210,6 +218,13 @@ class Wiring:
                 "why": known.trust.why,
             },
         }
+
+    def _warn_of_version(self) -> None:
+        """Say it once when this Ollama cannot be told not to cut."""
+        warning = self.features.warning
+        if warning and warning != self._warned:
+            self._log.warning("ollama cuts silently", version=self.catalog.version, why=warning)
+        self._warned = warning
 
     async def _ask(self, request: InferenceRequest, card: ModelCard, room: Window) -> str:
         """Ask Ollama for the text of a prompt; a model that has to be loaded for it is let in as for a preload."""

@@ -7,14 +7,11 @@ from typing import Final
 
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.names import canonical, display
+from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
 from ollama_gate.policies import Policies
 from ollama_gate.window import Window
 
-GUARDED_SINCE: Final = (0, 12, 6)
-"""The first Ollama that knows `truncate` and `shift`; an older one ignores them (release notes of v0.12.6)."""
-EMBED_ERRORS_SINCE: Final = (0, 13, 3)
-"""The first Ollama whose embedding errors are those that the gate knows."""
 PAD: Final = 256
 """llama-server rounds a slot up to a multiple of this many tokens."""
 AGENTS_GIVE_UP: Final = 300.0
@@ -60,12 +57,6 @@ class Seen:
     resident: tuple[Resident, ...] = ()
 
 
-def version_of(text: str) -> tuple[int, ...]:
-    """(0, 33, 1) for "0.33.1-rc2"; (0, 0, 0) is a build of a developer, and empty what is no version."""
-    numbers = text.removeprefix("v").partition("-")[0].partition("+")[0].split(".")
-    return tuple(int(number) for number in numbers) if all(n.isascii() and n.isdigit() for n in numbers) else ()
-
-
 def examine(config: Config, seen: Seen | None) -> list[Finding]:
     """Everything worth saying, the worst first and what is put right alike together.
 
@@ -75,8 +66,9 @@ def examine(config: Config, seen: Seen | None) -> list[Finding]:
     if seen is None:
         findings += _declared_in_file(config)
     else:
-        findings += _version(seen.version)
-        policies = Policies(config)
+        features = Features.of(seen.version)
+        findings += _version(features)
+        policies = Policies(config, lambda: features)
         findings += _models(config, policies, seen)
         findings += _shared(policies, seen)
         findings += _windows(policies, seen)
@@ -126,14 +118,14 @@ def _undeclared(name: str, missing: str, now: str) -> Finding:
     return Finding(Level.WARNING, name, f"{missing} not declared{now}", fix)
 
 
-def _version(version: str) -> Iterator[Finding]:
-    number = version_of(version)
-    if not number or number == (0, 0, 0):
+def _version(features: Features) -> Iterator[Finding]:
+    version = features.version
+    if not features.released:
         yield Finding(Level.NOTE, "Ollama", f"version {version!r} is no release", "expect what a current release does")
-    elif number < GUARDED_SINCE:
-        what = f"version {version} ignores truncate and shift, so it still cuts conversations that grow while answering"
+    elif not features.obeys:
+        what = f"version {version} ignores truncate and shift: only the gate's own count stands before a cut prompt"
         yield Finding(Level.ERROR, "Ollama", what, "update Ollama to 0.12.6 or later; 0.30 or later is best")
-    elif number < EMBED_ERRORS_SINCE:
+    elif not features.one_embed_error:
         what = f"version {version} words its embedding errors differently"
         yield Finding(Level.NOTE, "Ollama", what, "update Ollama to 0.13.3 or later; 0.30 or later is best")
 

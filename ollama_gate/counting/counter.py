@@ -6,35 +6,32 @@ the count, and what it says is believed over what was believed before.
 """
 
 import asyncio
-import hashlib
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeVar
 
-import orjson
-
 from ollama_gate.catalog.card import ModelCard
+from ollama_gate.catalog.versions import Features
 from ollama_gate.counting import bound
 from ollama_gate.counting.bound import TemplateCost
 from ollama_gate.counting.detail import Detail, detail
 from ollama_gate.counting.known import Known, says_nothing
 from ollama_gate.counting.measuring import Meter, ModelTokenizer, images_in
 from ollama_gate.counting.memo import MemoCounter
+from ollama_gate.counting.policy import CountingPolicy, uncountable
+from ollama_gate.counting.remembered import RememberedCounts, key_of
 from ollama_gate.counting.rendering.local import LocalRenderer
 from ollama_gate.counting.selfcheck import differing_probe
 from ollama_gate.counting.trust import Drift, Trust, compare, learn
-from ollama_gate.errors import CountingError, Refusal, Refused, RenderError, TemplateRefused
+from ollama_gate.errors import CountingError, Refused, RenderError, TemplateRefused
 from ollama_gate.requests import Basis, InferenceRequest, Kind, Parts, PromptCount, Rung
 from ollama_gate.tasks import spawn
 from ollama_gate.window import EMBED_SPECIALS, Window, grace_limit
 from ollama_gate.wire.ndjson import StreamEnd
 
 R = TypeVar("R")
-_MEMORY: Final = 512
-"""Counts that are kept for bodies that come again."""
 _SAMPLE_EVERY: Final = 10.0
 """Seconds between two exact counts of one model that are made only to compare them with Ollama's."""
 
@@ -52,16 +49,6 @@ class Tokenizers(Protocol):
             UnknownVocabulary: this model's tokens cannot be counted here.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class CountingPolicy:
-    """What the operator decides about counting; times in seconds."""
-
-    ask_upstream: bool = True
-    timeout: float = 30.0
-    refuse_unknown: bool = False
-    margin: float = 0.25
 
 
 class Counter:
@@ -106,11 +93,20 @@ class Counter:
         self._now = now
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="count")
         self._models: dict[tuple[str, str, str], Known] = {}
-        self._counts: OrderedDict[bytes, PromptCount] = OrderedDict()
+        self._counts = RememberedCounts()
 
     def close(self) -> None:
         """Let the threads end; counts under way finish unheard."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def _asks(self) -> bool:
+        """Whether Ollama may be asked for the text of a prompt, and would tell it."""
+        return self._policy.ask_upstream and self._features.shows_prompts
+
+    @property
+    def _features(self) -> Features:
+        return Features.of(self._version())
 
     def known(self, card: ModelCard) -> Known:
         """What is known of a model; getting to know it begins when it is first asked for."""
@@ -128,7 +124,7 @@ class Counter:
     def bound(self, request: InferenceRequest, card: ModelCard, image_tokens: int | None) -> int | None:
         """The most tokens that a chat or generate prompt can have, from its bytes; None where nothing is proven."""
         known = self.known(card)
-        if not known.trust.bound:
+        if not known.trust.bound or not self._features.obeys:
             return None
         size = bound.most_bytes(request, known.cost)
         if size is None:
@@ -159,8 +155,23 @@ class Counter:
 
         Raises:
             TemplateRefused: Ollama will refuse this request whatever its length.
-            Refused: the operator wants prompts refused that cannot be counted.
+            Refused: the operator wants prompts refused that cannot be counted, or this Ollama would cut what its
+                template refuses.
         """
+        try:
+            count = await self._counted(request, card, room, image_tokens, exactly=exactly)
+        except TemplateRefused as bad:
+            if room.guarded:
+                raise
+            raise Refused(uncountable(card, f"{bad}; this Ollama would cut it without a word")) from bad
+        if room.guarded or count.rung is Rung.EXACT:
+            return count
+        why = f"{count.why}; this Ollama would cut it without a word, so it has to fit twice"
+        return replace(count, at_most=2 * count.at_most, why=why)
+
+    async def _counted(
+        self, request: InferenceRequest, card: ModelCard, room: Window, image_tokens: int | None, *, exactly: bool
+    ) -> PromptCount:
         known = self.known(card)
         await self._ready(known)
         meter = known.meter
@@ -171,19 +182,16 @@ class Counter:
             most = self.bound(request, card, image_tokens) or 0
             most = max(most, (least + 1) * meter.tokenizer.facts.bytes_per_token)
             return PromptCount(least, most, Rung.BOUND, Parts(messages=least), why="it was not counted further")
-        key = _count_key(request, card, image_tokens, exactly=exactly)
-        held = self._counts.get(key)
+        key = key_of(request, card, image_tokens, exactly=exactly)
+        held = self._counts.find(key)
         if held is not None and not meter.renderer.dated:
-            self._counts.move_to_end(key)
             return held
         count = await self._count(request, known, meter, room, image_tokens)
         if exactly or count.at_most > room.budget:
             parts = await self._in_thread(meter.parts, request, count.tokens, count.parts.media, self._now())
             count = PromptCount(count.tokens, count.at_most, count.rung, parts, why=count.why, basis=count.basis)
         if known.checked or count.basis is not Basis.HERE:
-            self._counts[key] = count
-        if len(self._counts) > _MEMORY:
-            self._counts.popitem(last=False)
+            self._counts.keep(key, count)
         return count
 
     async def count_inputs(
@@ -207,7 +215,7 @@ class Counter:
         meter = known.meter
         if meter is None or not known.trust.vocabulary:
             if self._policy.refuse_unknown:
-                raise Refused(_uncountable(card, known.why or known.trust.why))
+                raise Refused(uncountable(card, known.why or known.trust.why))
             # Where nothing is proven, Ollama's own refusal (truncate:false) is the guard.
             items = tuple(most if most is not None else 0 for most in bounds)
             why = known.why or known.trust.why
@@ -308,7 +316,7 @@ class Counter:
         """Compare the text made here with Ollama's on probe conversations; one difference is enough."""
         meter = known.meter
         try:
-            if meter is None or meter.renderer.why or not self._policy.ask_upstream:
+            if meter is None or meter.renderer.why or not self._asks:
                 return
             different = await differing_probe(
                 meter.renderer, lambda request: self._ask(request, known.card, room), self._now
@@ -335,7 +343,7 @@ class Counter:
             except RenderError as failure:
                 why = str(failure)
         why = known.trust.why or why
-        if self._policy.ask_upstream:
+        if self._asks:
             least, images = await self._in_thread(meter.estimate, request)
             if least * 0.8 > grace_limit(room) and not await self._loaded(known.card):
                 return known.estimated(
@@ -358,14 +366,14 @@ class Counter:
     ) -> PromptCount:
         why = known.why or known.trust.why
         if self._policy.refuse_unknown:
-            raise Refused(_uncountable(known.card, why))
+            raise Refused(uncountable(known.card, why))
         if known.meter is not None:
             tokens, images = await self._in_thread(known.meter.estimate, request)
             return known.estimated(tokens, images, image_tokens, self._policy.margin, why)
         size = bound.most_bytes(request, known.cost)
         most = bound.tokens_of_bytes(size.bytes, "llama") if size is not None else None
         if size is None or most is None:
-            raise Refused(_uncountable(known.card, why))
+            raise Refused(uncountable(known.card, why))
         media = size.images * known.image_cost(image_tokens)
         return PromptCount(most + media, most + media, Rung.BOUND, Parts(messages=most, media=media), why=why)
 
@@ -402,24 +410,3 @@ class Counter:
 
     async def _in_thread(self, work: Callable[..., R], *arguments: Any) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
-
-
-def _count_key(request: InferenceRequest, card: ModelCard, image_tokens: int | None, *, exactly: bool) -> bytes:
-    mark = hashlib.blake2b(digest_size=16)
-    mark.update(f"{card.digest} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
-    counted = {key: value for key, value in request.body.items() if key not in _NOT_COUNTED}
-    mark.update(orjson.dumps(counted))
-    return mark.digest()
-
-
-_NOT_COUNTED: Final = frozenset({"stream", "options", "keep_alive", "truncate", "shift", "logprobs", "top_logprobs"})
-
-
-def _uncountable(card: ModelCard, why: str) -> Refusal:
-    return Refusal(
-        400,
-        "not_countable",
-        f'prompts of "{card.name}" cannot be counted here ({why}), and this gate refuses what it cannot count '
-        '(counting.unknown_vocabulary = "refuse").',
-        param="model",
-    )

@@ -5,7 +5,7 @@ import pytest
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.names import canonical
-from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, version_of, worst
+from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, worst
 from ollama_gate.config import Config, ModelKeys
 
 DECLARED = ModelKeys(num_ctx=8192, budget=6000)
@@ -142,8 +142,3 @@ def test_the_worst_comes_first() -> None:
     findings = examine(config(ModelKeys(num_ctx=8000)), seen(card("a:latest"), version="0.1.0"))
     assert [finding.level for finding in findings] == sorted([f.level for f in findings], key=list(Level).index)
     assert len(findings) == 3
-
-
-def test_versions_are_read_as_numbers() -> None:
-    assert version_of("0.33.1") > version_of("0.9.7-rc0+build") == (0, 9, 7)
-    assert version_of("") == version_of("0.x") == ()

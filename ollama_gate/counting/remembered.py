@@ -1,0 +1,48 @@
+"""Counts that were made, kept for bodies that come again."""
+
+import hashlib
+from collections import OrderedDict
+from typing import Final
+
+import orjson
+
+from ollama_gate.catalog.card import ModelCard
+from ollama_gate.requests import InferenceRequest, PromptCount
+
+_MOST: Final = 512
+_NOT_COUNTED: Final = frozenset({"stream", "options", "keep_alive", "truncate", "shift", "logprobs", "top_logprobs"})
+"""What a body may say that changes nothing in its prompt."""
+
+
+class RememberedCounts:
+    """The last counts, by what they were made of."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._counts: OrderedDict[bytes, PromptCount] = OrderedDict()
+
+    def find(self, key: bytes) -> PromptCount | None:
+        """The count under this key."""
+        found = self._counts.get(key)
+        if found is not None:
+            self._counts.move_to_end(key)
+        return found
+
+    def keep(self, key: bytes, count: PromptCount) -> None:
+        """Remember a count; the one that was not asked for the longest time goes."""
+        self._counts[key] = count
+        if len(self._counts) > _MOST:
+            self._counts.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all: what counts may be called has changed."""
+        self._counts.clear()
+
+
+def key_of(request: InferenceRequest, card: ModelCard, image_tokens: int | None, *, exactly: bool) -> bytes:
+    """What a count depends on, as a key."""
+    mark = hashlib.blake2b(digest_size=16)
+    mark.update(f"{card.digest} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
+    counted = {key: value for key, value in request.body.items() if key not in _NOT_COUNTED}
+    mark.update(orjson.dumps(counted))
+    return mark.digest()
