@@ -207,7 +207,7 @@ def _bad(verb: Verb, what: str) -> str:
 def _typed(verb: Verb, operand: Typed) -> str:
     if verb.letter in "vsq" and operand.type.text is not None and "#" not in verb.flags:
         return _string(verb, operand.type.text(operand.data))
-    if verb.letter in "vs" and verb.plain and "#" not in verb.flags:
+    if verb.letter in "vs" and verb.plain and "#" not in verb.flags and " " not in verb.flags:
         if verb.letter == "s" and not _all_text(operand):
             raise RenderError("%s of a value that is not text")
         return display(operand, names="+" in verb.flags and verb.letter == "v")

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from ollama_gate.counting.rendering.gotemplate.gofmt import Verb, display, format_operand, go_quote
 from ollama_gate.counting.rendering.gotemplate.gojson import digits, encode, json_float, quote, quote_key, shortest
+from ollama_gate.counting.rendering.gotemplate.values import box_any
+from ollama_gate.errors import RenderError
 from support.gotemplates import recorded
 
 SCALARS = recorded("scalars")
@@ -73,6 +75,13 @@ def test_a_key_of_an_ordered_map_has_no_short_form_for_two_controls() -> None:
     assert quote("\b\f\n") == '"\\b\\f\\n"'
     assert quote_key("\b\f\n") == '"\\u0008\\u000c\\n"'
     assert quote_key("\\b") == '"\\\\b"'
+
+
+def test_a_flag_that_reaches_into_a_list_is_given_up() -> None:
+    numbers = box_any([1.0])
+    assert format_operand(Verb("v"), numbers) == "[1]"
+    with pytest.raises(RenderError):
+        format_operand(Verb("v", " "), numbers)
 
 
 @pytest.mark.parametrize(
