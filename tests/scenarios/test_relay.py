@@ -5,7 +5,6 @@ import json
 
 import pytest
 
-from ollama_gate.upstream.translate import Translation
 from support.gate import metric, running_gate
 from support.http import Client, Reply, ask
 from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, Script, ScriptedOllama, chunk, whole
@@ -353,12 +352,6 @@ def _after(step: asyncio.Event, *pieces: bytes, close: bool = False) -> Script:
 class TestSignsOfLife:
     """While Ollama is silent for long, a translated stream is opened early and kept alive."""
 
-    @pytest.fixture(autouse=True)
-    def often(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        defaults = Translation.__init__.__kwdefaults__
-        assert defaults is not None
-        monkeypatch.setitem(defaults, "signs_every", 0.05)
-
     async def test_a_chat_stream_gets_comments_and_then_its_answer(self) -> None:
         step = asyncio.Event()
         script = _after(step, STREAM_HEAD, chunk(BODY), LAST_CHUNK)
@@ -367,6 +360,7 @@ class TestSignsOfLife:
             running_gate(ollama.url) as gate,
             await Client.connect(gate.address) as client,
         ):
+            gate.wiring.pipeline.signs_every = 0.05
             await client.send("POST", "/v1/chat/completions", {**CHAT, "stream": True})
             reply = await client.head()
             sign = await client.next_chunk(reply)
@@ -394,6 +388,7 @@ class TestSignsOfLife:
                 running_gate(ollama.url) as gate,
                 await Client.connect(gate.address) as client,
             ):
+                gate.wiring.pipeline.signs_every = 0.05
                 await client.send("POST", path, body)
                 reply = await client.head()
                 step.set()
