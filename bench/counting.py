@@ -17,6 +17,7 @@ import uvloop
 from ollama_gate.catalog import gguf
 from ollama_gate.catalog.card import ModelCard, card_from_show
 from ollama_gate.counting.counter import Counter
+from ollama_gate.counting.learned import LearnedBook
 from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.remote import RemoteTokenizer
 from ollama_gate.counting.store import TokenizerSource, TokenizerStore
@@ -108,6 +109,7 @@ def counter_of(tokenizer: RemoteTokenizer) -> Counter:
         report=lambda *_: None,
         demoted=lambda *_: None,
         policy=CountingPolicy(ask_upstream=False),
+        book=LearnedBook(Path("nothing is kept")),
         clock=perf_counter,
     )
 

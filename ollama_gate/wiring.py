@@ -18,6 +18,7 @@ from ollama_gate.catalog.names import InvalidName
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
+from ollama_gate.counting.learned import LearnedBook, place
 from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
@@ -42,8 +43,9 @@ class Wiring:
         log: FilteringBoundLogger,
         clock: Callable[[], float],
         admission: Admission | None = None,
+        book: LearnedBook | None = None,
     ) -> None:
-        """Put the parts together; `open` connects them. `admission` goes on where one is there already."""
+        """Put the parts together; `open` connects them. `admission` and `book` go on where they are there already."""
         self.config = config
         self.users = 0
         """Requests that use this wiring."""
@@ -66,6 +68,8 @@ class Wiring:
         self.catalog = Catalog(self.upstream, clock=clock)
         self._asker = asker = Asker(self.upstream, self.catalog)
         self._store = TokenizerStore(config.counting.cache_dir, config.counting.tokenizer_memory, clock)
+        path = place(config.counting.cache_dir, config.upstream.url)
+        self._book = book if book is not None and book.path == path else LearnedBook(path)
         self.counter = Counter(
             CardTokenizers(self._store, self.catalog),
             ask=self._ask,
@@ -79,6 +83,7 @@ class Wiring:
                 refuse_unknown=config.counting.unknown_vocabulary == "refuse",
                 margin=config.counting.estimate_margin,
             ),
+            book=self._book,
             clock=clock,
             threads=config.counting.threads,
         )
@@ -91,6 +96,7 @@ class Wiring:
             admission.configure(config, upstream=self.upstream, catalog=self.catalog)
         self.admission = admission
         self._guard: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self.pipeline = Pipeline(
             config,
             upstream=self.upstream,
@@ -107,19 +113,23 @@ class Wiring:
     async def open(self) -> None:
         """Open the connection pool."""
         await self.upstream.__aenter__()
+        await self._book.load()
         self._guard = spawn(self.admission.gatekeeper.guard(GUARD_EVERY), name="guard")
+        self._keeping = spawn(self._book.keep(), name="keep what was learned")
 
     async def close(self) -> None:
         """Take everything down."""
-        if self._guard is not None:
-            self._guard.cancel()
+        for task in (self._guard, self._keeping):
+            if task is not None:
+                task.cancel()
         self.counter.close()
+        await self._book.save()
         await self._store.close()
         await self.upstream.__aexit__(None, None, None)
 
     async def replaced(self, config: Config) -> "Wiring":
         """A wiring for another configuration, open; this one goes when its last request is done."""
-        fresh = Wiring(config, self._metrics, self._log, self._clock, self.admission)
+        fresh = Wiring(config, self._metrics, self._log, self._clock, self.admission, self._book)
         if self._guard is not None:
             self._guard.cancel()
         await fresh.open()

@@ -18,6 +18,7 @@ from ollama_gate.counting import bound
 from ollama_gate.counting.bound import TemplateCost
 from ollama_gate.counting.detail import Detail, detail
 from ollama_gate.counting.known import Known, says_nothing
+from ollama_gate.counting.learned import LearnedBook
 from ollama_gate.counting.measuring import Meter, ModelTokenizer, images_in
 from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.policy import CountingPolicy, uncountable
@@ -64,6 +65,7 @@ class Counter:
         report: Callable[[ModelCard, Rung, Drift], None],
         demoted: Callable[[ModelCard, Trust], None],
         policy: CountingPolicy,
+        book: LearnedBook,
         clock: Callable[[], float],
         threads: int = 1,
         now: Callable[[], datetime] = lambda: datetime.now(UTC).astimezone(),
@@ -78,6 +80,7 @@ class Counter:
             report: is told of every comparison with Ollama's number.
             demoted: is told when a model's counts are no longer believed.
             policy: the operator's wishes.
+            book: what was learned of models before, and is kept.
             clock: steady seconds.
             threads: how many counts may run at once.
             now: local time where Ollama runs.
@@ -89,6 +92,7 @@ class Counter:
         self._report = report
         self._demoted = demoted
         self._policy = policy
+        self._book = book
         self._clock = clock
         self._now = now
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="count")
@@ -115,7 +119,9 @@ class Counter:
         if found is None:
             if len(self._models) >= 256:
                 self._models.pop(next(iter(self._models)))
-            found = self._models[key] = Known(card, bound.unmeasured(card.system, card.messages))
+            found = self._models[key] = Known(card, cost=bound.unmeasured(card.system, card.messages))
+            found.key = " ".join(key)
+            found.remember(self._book.get(found.key))
         retry = found.failed_at is not None and self._clock() - found.failed_at > 60.0
         if found.meter is None and found.preparing is None and (found.failed_at is None or retry):
             found.preparing = spawn(self._prepare(found), name=f"tokenizer of {card.name}", quiet=True)
@@ -265,14 +271,10 @@ class Counter:
         images = images_in(request) if request.kind is not Kind.EMBED else 0
         if images:
             known.learn_image(count, images, reported)
+            self._book.put(known.key, known.learned)
             self._report(card, count.rung, compare(Basis.ESTIMATED, count.tokens, count.at_most, reported))
             return
-        drift = compare(count.basis, count.tokens, count.at_most, reported)
-        self._report(card, count.rung, drift)
-        before, known.trust = known.trust, learn(known.trust, count.basis, drift)
-        if before.why != known.trust.why:
-            self._counts.clear()
-            self._demoted(card, known.trust)
+        self._believe(known, count, reported)
         if reported is not None and request.kind is not Kind.EMBED:
             self._look_closer(request, known, room, count, reported)
 
@@ -288,17 +290,26 @@ class Counter:
             known.sampled_at = self._clock()
             spawn(self._sample(request, known, room, reported), name=f"sample of {known.card.name}")
 
+    def _believe(self, known: Known, count: PromptCount, reported: int | None) -> None:
+        drift = compare(count.basis, count.tokens, count.at_most, reported)
+        self._report(known.card, count.rung, drift)
+        trust = learn(known.trust, count.basis, drift)
+        if trust is not known.trust:
+            self._trust(known, trust)
+
+    def _trust(self, known: Known, trust: Trust) -> None:
+        before, known.trust = known.trust, trust
+        self._book.put(known.key, known.learned)
+        if before.why != trust.why:
+            self._counts.clear()
+            self._demoted(known.card, trust)
+
     async def _sample(self, request: InferenceRequest, known: Known, room: Window, reported: int) -> None:
         try:
             count = await self.count(request, known.card, room)
         except (CountingError, Refused):
             return
-        drift = compare(count.basis, count.tokens, count.at_most, reported)
-        self._report(known.card, count.rung, drift)
-        before, known.trust = known.trust, learn(known.trust, count.basis, drift)
-        if before.why != known.trust.why:
-            self._counts.clear()
-            self._demoted(known.card, known.trust)
+        self._believe(known, count, reported)
 
     async def _agrees(self, known: Known, room: Window) -> bool:
         """Whether text made here is Ollama's as far as is known; a loaded model is checked first, once."""
@@ -324,10 +335,10 @@ class Counter:
             known.checked = True
         finally:
             known.checking = None
+        trust = known.trust
         if different is not None:
-            known.trust = Trust(rendering=False, vocabulary=known.trust.vocabulary, why=f"self-check: {different}")
-            self._counts.clear()
-            self._demoted(known.card, known.trust)
+            trust = replace(trust, rendering=False, agreed=0, why=f"self-check: {different}")
+        self._trust(known, trust)
 
     async def _count(
         self, request: InferenceRequest, known: Known, meter: Meter, room: Window, image_tokens: int | None

@@ -7,6 +7,7 @@ from typing import Final
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.counting.bound import IMAGE_TOKENS, TemplateCost
+from ollama_gate.counting.learned import Learned
 from ollama_gate.counting.measuring import Meter
 from ollama_gate.counting.trust import Trust
 from ollama_gate.requests import Basis, InferenceRequest, Parts, PromptCount, Rung
@@ -20,6 +21,8 @@ class Known:
     """One model (one digest under one version of Ollama), as it is got to know."""
 
     card: ModelCard
+    key: str = ""
+    """What it is remembered by: digest, mode and Ollama's version."""
     cost: TemplateCost = field(default_factory=TemplateCost)
     meter: Meter | None = None
     why: str = ""
@@ -33,6 +36,16 @@ class Known:
     preparing: asyncio.Task[None] | None = None
     checking: asyncio.Task[None] | None = None
     failed_at: float | None = None
+
+    @property
+    def learned(self) -> Learned:
+        """What is worth keeping."""
+        return Learned(self.trust, self.checked, self.image_tokens)
+
+    def remember(self, learned: Learned | None) -> None:
+        """Go on with what was learned before."""
+        if learned is not None:
+            self.trust, self.checked, self.image_tokens = learned.trust, learned.checked, learned.image_tokens
 
     def image_cost(self, configured: int | None) -> int:
         """Tokens of one image: as configured, as learned, or Ollama's own guess."""

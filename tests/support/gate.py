@@ -9,12 +9,15 @@ from typing import Any
 from ollama_gate.app import Gate
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config
+from ollama_gate.counting.learned import place
+
+CACHE = Path(tempfile.gettempdir()) / "ollama-gate-tests"
+"""Tokenizers of all tests."""
 
 
 def config_for(upstream: str, /, **sections: Any) -> Config:
     """A configuration in front of `upstream`; sections are given as dicts, models under their short names."""
-    cache = Path(tempfile.gettempdir()) / "ollama-gate-tests"
-    counting = {"cache_dir": str(cache), **sections.pop("counting", {})}
+    counting = {"cache_dir": str(CACHE), **sections.pop("counting", {})}
     server = {"listen": "127.0.0.1:0", "drain": 5.0, **sections.pop("server", {})}
     config = Config.model_validate(
         {
@@ -32,7 +35,10 @@ def config_for(upstream: str, /, **sections: Any) -> Config:
 @asynccontextmanager
 async def running_gate(upstream: str, /, **sections: Any) -> AsyncIterator[Gate]:
     """Start a gate, and stop it however the test ends."""
-    gate = Gate(config_for(upstream, **sections))
+    config = config_for(upstream, **sections)
+    if config.counting.cache_dir == CACHE:
+        place(CACHE, config.upstream.url).unlink(missing_ok=True)  # the port was another test's
+    gate = Gate(config)
     await gate.start()
     try:
         yield gate
