@@ -6,6 +6,7 @@ because some agents drop M - N tokens.
 """
 
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +21,9 @@ CODE: Final = "context_length_exceeded"
 REASON: Final = "Context Length Exceeded"
 HEADERS: Final[Mapping[str, str]] = {"x-should-retry": "false"}
 """Understood by the OpenAI and Anthropic SDKs; nothing is gained by sending the same prompt again."""
+
+
+_BILLING: Final = re.compile(r"\Ax-anthropic-billing-header:(?:[ ]?[\w-]+=[^;\n]*;)*\n?", re.ASCII)
 
 
 def sentence(tokens: int, limit: int) -> str:
@@ -168,14 +172,16 @@ def conversation_key(request: InferenceRequest) -> bytes:
     """What tells one conversation from another: the client's session id, else the model and how it began.
 
     The first user message and what stands before it stay the same while a conversation grows, and agents keep them when
-    they compact. Sixteen bytes.
+    they compact. Claude Code's billing line at the head of its system prompt does not stay the same, and is left out.
+    Sixteen bytes.
     """
     if request.session:
         return hashlib.blake2b(request.session.encode(), digest_size=16, person=b"session").digest()
     mark = hashlib.blake2b(request.model.lower().encode(), digest_size=16, person=b"opening")
     for message in request.body.get("messages") or ():
         mark.update(str(message.get("role")).encode("utf-8", "surrogatepass") + b"\0")
-        mark.update((message.get("content") or "").encode("utf-8", "surrogatepass") + b"\0")
+        content = _BILLING.sub("", message.get("content") or "", count=1)
+        mark.update(content.encode("utf-8", "surrogatepass") + b"\0")
         if message.get("role") == "user":
             break
     mark.update((request.body.get("prompt") or "")[:256].encode("utf-8", "surrogatepass"))
