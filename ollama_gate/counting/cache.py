@@ -26,11 +26,6 @@ SUM_SIZE = 16
 KINDS: Mapping[str, type[BpeRecipe | UnigramRecipe | WordPieceRecipe]] = {"bert": WordPieceRecipe, "t5": UnigramRecipe}
 
 
-def place(cache: Path, digest: str) -> Path:
-    """The file of a model, whatever characters its digest is made of."""
-    return cache / f"{blake2b(digest.encode(), digest_size=20).hexdigest()}.tokenizer"
-
-
 def save(path: Path, facts: TokenizerFacts, recipe: Recipe) -> None:
     """Keep what a tokenizer is made of (`tokenizer.plan`).
 

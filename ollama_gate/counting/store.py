@@ -10,13 +10,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import orjson
 import structlog
 
-from ollama_gate.counting import cache
 from ollama_gate.counting.facts import TokenizerFacts
 from ollama_gate.counting.remote import RemoteTokenizer, Worker, WorkerGone
 from ollama_gate.errors import CountingError, GateError, UnknownVocabulary
@@ -62,6 +62,11 @@ class TokenizerStatus:
     """How long that took."""
     resident: int = 0
     """Bytes of memory its process holds."""
+
+
+def place(cache: Path, digest: str) -> Path:
+    """The file of a model's built tokenizer, whatever characters its digest is made of."""
+    return cache / f"{blake2b(digest.encode(), digest_size=20).hexdigest()}.tokenizer"
 
 
 @dataclass(slots=True)
@@ -204,7 +209,7 @@ class TokenizerStore:
         return orjson.dumps(
             {
                 "model": source.model,
-                "cache": str(cache.place(self.cache, source.digest)),
+                "cache": str(place(self.cache, source.digest)),
                 "blob": None if source.blob is None else str(source.blob),
             }
         )

@@ -5,6 +5,7 @@ import orjson
 import pytest
 
 from ollama_gate.counting import cache
+from ollama_gate.counting.store import place
 from ollama_gate.counting.tokenizer import assemble, plan
 from ollama_gate.counting.vocabulary import Vocabulary
 from support.small_vocabularies import byte_level, sentencepiece, unigram, wordpiece
@@ -25,7 +26,7 @@ TEXT = "hello world! ab a\n<|im_end|> unknown é世\x03<start_of_turn>[SEP]"
 )
 def test_what_was_kept_counts_the_same(values: dict[str, Any], tmp_path: Path) -> None:
     facts, recipe = plan(Vocabulary.from_metadata(values, "phi3"))
-    path = cache.place(tmp_path, "sha256:0123")
+    path = place(tmp_path, "sha256:0123")
     cache.save(path, facts, recipe)
 
     loaded = cache.load(path)
@@ -39,7 +40,7 @@ def test_what_was_kept_counts_the_same(values: dict[str, Any], tmp_path: Path) -
 
 
 def kept(directory: Path) -> Path:
-    path = cache.place(directory, "sha256:0123")
+    path = place(directory, "sha256:0123")
     cache.save(path, *plan(Vocabulary.from_metadata(byte_level(), "test")))
     return path
 
@@ -82,7 +83,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, mon
 
 
 def test_any_digest_makes_a_file_name(tmp_path: Path) -> None:
-    names = {cache.place(tmp_path, digest) for digest in ("sha256:0123", "../../etc/passwd", "", "é" * 999)}
+    names = {place(tmp_path, digest) for digest in ("sha256:0123", "../../etc/passwd", "", "é" * 999)}
     assert len(names) == 4
     assert {path.parent for path in names} == {tmp_path}
 
