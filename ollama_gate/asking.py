@@ -11,7 +11,7 @@ import orjson
 
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.catalog import Catalog
-from ollama_gate.errors import RenderError, TemplateRefused, UpstreamError
+from ollama_gate.errors import RenderError, TemplateRefused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
 from ollama_gate.requests import InferenceRequest
 from ollama_gate.upstream.client import Upstream
@@ -19,6 +19,10 @@ from ollama_gate.window import Output, Window
 
 _PATIENCE = 300.0
 """Seconds: a cold model is loaded first."""
+
+
+class NothingLoaded(RenderError):
+    """Ollama gave no text and loaded nothing for it: it was not reached, or could not load the model."""
 
 
 class Asker:
@@ -34,14 +38,18 @@ class Asker:
 
         Raises:
             TemplateRefused: Ollama refuses the request (400), whatever its length.
-            RenderError: Ollama gave no text.
+            NothingLoaded: Ollama was not reached, or answered that it failed.
+            RenderError: Ollama gave no text; it may have the model loaded, or be about to.
         """
         body: dict[str, Any] = force(request, room, Output(None)).body
         body |= {"stream": False, "_debug_render_only": True}
         try:
             status, raw = await self._upstream.exchange("POST", request.path, body, within=_PATIENCE)
         except UpstreamError as failure:
-            raise RenderError(f"Ollama did not say how it renders the prompt: {failure}") from failure
+            kind = NothingLoaded if isinstance(failure, UpstreamUnreachable) else RenderError
+            raise kind(f"Ollama did not say how it renders the prompt: {failure}") from failure
+        if status >= 500:
+            raise NothingLoaded(f"Ollama answered a render-only request with {status}")
         try:
             told = orjson.loads(raw)
         except orjson.JSONDecodeError as bad:

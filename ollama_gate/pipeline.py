@@ -23,7 +23,7 @@ from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
 from ollama_gate.dialects.native import inputs
 from ollama_gate.dialects.translation import Stamp, without_thinking
-from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
+from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import read_body, read_form
@@ -294,8 +294,8 @@ class Pipeline:
         turn.phase, turn.sent_at = Phase.FIRST_BYTE, self._clock()
         try:
             answer = await self._upstream.send("POST", inference.path, headers, encode_json(forced.body))
-        except UpstreamError:
-            lease.failed()
+        except UpstreamUnreachable:
+            lease.failed()  # after every other failure a load may still be under way
             raise
         if answer.status < 500:
             lease.answered()
@@ -303,7 +303,9 @@ class Pipeline:
             lease.failed()
         try:
             await self._understood(answer, inference, judged)
-        except BaseException:
+        except BaseException as failure:
+            if isinstance(failure, Refused):
+                lease.answered()  # only a loaded model can say that a prompt does not fit
             answer.close()
             raise
         return answer
@@ -350,6 +352,9 @@ class Pipeline:
         if found is None or judged.applied.window is None:
             return
         give_back(answer, whole=True)
+        card = self._catalog.last_known(inference.model)
+        if card is not None and judged.count is not None:
+            self._counter.contradicted(inference, card, judged.count, found.tokens)
         raise Refused(refusals.refused_upstream(inference, found.tokens, found.limit, judged.applied.window))
 
     async def _refuse(self, request: web.BaseRequest, refusal: Refusal, lane: Lane, turn: Turn) -> web.StreamResponse:

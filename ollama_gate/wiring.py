@@ -11,7 +11,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from ollama_gate.admitting import GUARD_EVERY, Admission
-from ollama_gate.asking import Asker
+from ollama_gate.asking import Asker, NothingLoaded
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
@@ -245,7 +245,7 @@ class Wiring:
             except TemplateRefused:
                 lease.answered()
                 raise
-            except CountingError:
+            except NothingLoaded:
                 lease.failed()
                 raise
             lease.answered()
