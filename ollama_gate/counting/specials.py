@@ -189,7 +189,8 @@ class Partition:
 
     def __init__(self, specials: Specials) -> None:
         """Order the tokens, and find out where scanning from the left is not what the engine does."""
-        # Longest first, in UTF-8 bytes.
+        # Longest first, in UTF-8 bytes. Which of two that are equally long comes first is chance in the engine (it
+        # sorts with std::sort); no known vocabulary has two such that overlap.
         self.tokens = sorted(specials.tokens, key=lambda token: -len(token.text.encode()))
         self.clashes = _clashes([token.text for token in self.tokens])
         doubts = [re.escape(text) for text in self.clashes]
@@ -237,7 +238,7 @@ def _cut(text: str, token: Special) -> list[str | Special]:
 
 
 def _clashes(texts: Sequence[str]) -> tuple[str, ...]:
-    """Overlaps in which the token that starts later is the longer one: the engine takes it, a scanner does not."""
+    """Overlaps in which the token that starts later is as long or longer: the engine may take it, a scanner does not."""
     by_head: dict[str, list[str]] = {}
     for text in texts:
         for length in range(1, len(text)):
@@ -249,6 +250,6 @@ def _clashes(texts: Sequence[str]) -> tuple[str, ...]:
             tail = first[start:]
             for second in by_head.get(tail, ()):
                 joined = first + second[len(tail) :]
-                if len(second.encode()) > size and not joined.startswith(second):
+                if len(second.encode()) >= size and not joined.startswith(second):
                     found[joined] = None
     return tuple(found)
