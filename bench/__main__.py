@@ -18,7 +18,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from bench import processes, report, results, speed, targets, vocabulary
+from bench import instructions, processes, report, results, speed, targets, vocabulary
 from bench.load import LoadError
 from bench.results import Row
 from bench.speed import Plan, Record
@@ -113,6 +113,21 @@ def _rows(stored: dict[str, Any]) -> list[Row]:
     return [Row(**row) for row in stored["rows"]]
 
 
+def _counted(command: list[str], *, save: bool, console: Console) -> bool:
+    """Count instructions; whether all is well."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as home:
+        try:
+            found = uvloop.run(instructions.count(Path(home), command))
+        except LoadError as failure:
+            raise click.ClickException(str(failure)) from failure
+    if save:
+        instructions.save(found)
+    fine, lines = instructions.compare(found)
+    for line in lines:
+        console.print(line)
+    return fine
+
+
 @click.command()
 @click.option("--quick", "plan", flag_value="quick", help="Under a minute; noisier.")
 @click.option("--tiny", "plan", flag_value="tiny", hidden=True)
@@ -129,6 +144,8 @@ def _rows(stored: dict[str, Any]) -> list[Row]:
 )
 @click.option("--no-vocabulary", is_flag=True, help="Leave out what needs a big vocabulary.")
 @click.option("--json", "out", type=click.Path(dir_okay=False, path_type=Path), default=_LATEST, show_default=False)
+@click.option("--instructions", "counts", is_flag=True, help="Count instructions instead, and compare with the last.")
+@click.option("--save", is_flag=True, help="With --instructions: make these counts the ones to compare with.")
 @click.option("--docs", is_flag=True, help="Measure nothing: write the last results into docs/speed.md.")
 def main(
     plan: str | None,
@@ -139,6 +156,8 @@ def main(
     *,
     without_gate: bool,
     no_vocabulary: bool,
+    counts: bool,
+    save: bool,
     docs: bool,
 ) -> None:
     """Measure the gate side by side with nginx and with no proxy at all. The exit code is 1 when a goal is missed."""
@@ -147,6 +166,9 @@ def main(
         stored = json.loads(out.read_text(encoding="utf-8"))
         report.write(_rows(stored), stored["about"], _PAGE)
         return
+    command = None if without_gate else shlex.split(gate) if gate else targets.gate_command()
+    if counts:
+        sys.exit(not _counted(command or [], save=save, console=console))
     wanted = {"quick": speed.QUICK, "tiny": speed.TINY}.get(plan or "", Plan())
     if rounds is not None:
         wanted = replace(wanted, rounds=rounds)
@@ -157,7 +179,6 @@ def main(
     big = None if no_vocabulary else real_vocabulary(gguf)
     if big is None and not no_vocabulary:
         console.print("No big vocabulary: run scripts/vocabularies, or name one with --vocabulary.", style="yellow")
-    command = None if without_gate else shlex.split(gate) if gate else targets.gate_command()
     told = about(wanted, big, os.getloadavg()[0])
     record = Record()
     began = time.monotonic()

@@ -16,7 +16,7 @@ from typing import Final
 from bench import load, processes
 from bench.http11 import get
 
-STARTING: Final = 30.0
+STARTING = 30.0
 """Seconds after which a target that does not answer is given up."""
 INSTALL_NGINX: Final = "apt-get update && apt-get install -y nginx-light"
 _NGINX: Final = """\
