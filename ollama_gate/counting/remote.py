@@ -46,6 +46,7 @@ class Worker:
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [sys.executable, "-P", "-m", "ollama_gate.counting.worker", *map(str, theirs)],
                 pass_fds=theirs,
+                process_group=0,  # Ctrl-C is the gate's to answer
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 # Few arenas, so that what a big text took can be given back (glibc's malloc).

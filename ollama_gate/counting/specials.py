@@ -238,7 +238,7 @@ def _cut(text: str, token: Special) -> list[str | Special]:
 
 
 def _clashes(texts: Sequence[str]) -> tuple[str, ...]:
-    """Overlaps in which the token that starts later is as long or longer: the engine may take it, a scanner does not."""
+    """Overlaps in which the token that starts later is as long or longer: the engine may take it, a scanner not."""
     by_head: dict[str, list[str]] = {}
     for text in texts:
         for length in range(1, len(text)):

@@ -125,7 +125,7 @@ def from_show(body: bytes, model_name: str) -> Plan:
 
 
 def _serve(tokenizer: Tokenizer, channel: socket.socket) -> None:
-    # Closed whatever happens, a panic of the library's included, so that the gate need not wait for its patience to end.
+    # Closed whatever happens, a panic of the library's included, so that the gate need not lose its patience.
     with channel, contextlib.suppress(OSError):  # the gate hung up
         while (request := receive(channel)) is not None:
             send(channel, _answer(tokenizer, request))
