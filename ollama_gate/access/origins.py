@@ -40,7 +40,10 @@ class Origins:
 
 def is_local(origin: str) -> bool:
     """Whether an origin is this machine's or a desktop program's."""
-    parts = urlsplit(origin)
+    try:
+        parts = urlsplit(origin)
+    except ValueError:  # no URL at all
+        return False
     return parts.scheme in LOCAL_SCHEMES or (parts.hostname or "") in LOCAL_HOSTS
 
 
@@ -89,4 +92,5 @@ def cors_headers(origin: str) -> dict[str, str]:
 
 
 def _same_host(origin: str, request: web.BaseRequest) -> bool:
-    return urlsplit(origin).netloc == request.headers.get("Host", "")
+    host = request.headers.get("Host")
+    return bool(host) and origin.partition("://")[2] == host

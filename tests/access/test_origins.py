@@ -1,0 +1,96 @@
+"""Which web pages may do what: preflights, answers that can be read, and models that a foreign page may not change."""
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ollama_gate.access.origins import Origins, is_local, opened, preflight
+from ollama_gate.errors import Refused
+
+PAGE = "https://app.example.org"
+
+
+def request(method: str, origin: str, **headers: str) -> web.BaseRequest:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return make_mocked_request(method, "/api/chat", {"Origin": origin, "Host": "gate.example.org:11435", **named})
+
+
+@pytest.mark.parametrize(
+    ("origin", "local"),
+    [
+        ("http://localhost:3000", True),
+        ("https://127.0.0.1", True),
+        ("http://[::1]:8080", True),
+        ("http://0.0.0.0", True),
+        ("tauri://localhost", True),
+        ("vscode-webview://abc", True),
+        ("app://x", True),
+        ("file://", True),
+        ("null", False),
+        ("", False),
+        (PAGE, False),
+        ("http://localhost.evil.example", False),
+        ("http://evil.example/localhost", False),
+        ("http://127.0.0.1.evil.example", False),
+        ("http://localhost@evil.example", False),
+        ("http://[::1", False),
+    ],
+)
+def test_this_machines_pages_are_known(origin: str, *, local: bool) -> None:
+    assert is_local(origin) is local
+
+
+@given(st.text(max_size=30))
+def test_no_origin_makes_it_fail(origin: str) -> None:
+    is_local(origin)
+    assert Origins(("*",)).allows(origin)
+    assert not Origins().allows(origin)
+
+
+def test_only_an_allowed_origin_is_opened() -> None:
+    allowed = Origins((PAGE,))
+    headers = opened(allowed, request("POST", PAGE))
+    assert headers["Access-Control-Allow-Origin"] == PAGE
+    assert headers["Vary"] == "Origin"
+    assert opened(allowed, request("POST", "https://else.example.org")) == {}
+    assert opened(Origins(), request("POST", PAGE)) == {}
+    assert opened(Origins(("*",)), request("POST", "https://any.example"))["Access-Control-Allow-Origin"]
+
+
+def test_a_preflight_of_an_allowed_origin_is_answered_here() -> None:
+    asked = request("OPTIONS", PAGE, Access_Control_Request_Method="POST")
+    answer = preflight(Origins((PAGE,)), asked, "/api/chat")
+    assert answer is not None
+    assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (204, PAGE)
+    assert preflight(Origins(), asked, "/api/chat") is None
+    assert preflight(Origins((PAGE,)), request("OPTIONS", PAGE), "/api/chat") is None
+
+
+MANAGES = ["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/sha256:0"]
+
+
+@pytest.mark.parametrize("path", MANAGES)
+@pytest.mark.parametrize("origin", [PAGE, "null", "http://[::1", "https://gate.example.org.evil.example:11435"])
+def test_a_foreign_page_may_not_manage_models(path: str, origin: str) -> None:
+    with pytest.raises(Refused) as refused:
+        preflight(Origins(), request("POST", origin), path)
+    assert (refused.value.refusal.status, refused.value.refusal.code) == (403, "origin_not_allowed")
+
+
+@pytest.mark.parametrize("path", MANAGES)
+@pytest.mark.parametrize("origin", ["http://localhost:8080", "http://gate.example.org:11435", "tauri://localhost"])
+def test_the_gates_own_page_and_local_programs_may(path: str, origin: str) -> None:
+    assert preflight(Origins(), request("POST", origin), path) is None
+
+
+def test_without_a_host_no_page_is_the_gates_own() -> None:
+    bare = make_mocked_request("POST", "/api/pull", {"Origin": "null"})
+    with pytest.raises(Refused):
+        preflight(Origins(), bare, "/api/pull")
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/models", "/", "/api/tags", "/api/show"])
+def test_what_changes_nothing_is_open_to_every_page(path: str) -> None:
+    assert preflight(Origins(), request("POST", "https://any.example"), path) is None
