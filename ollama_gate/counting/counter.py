@@ -278,6 +278,11 @@ class Counter:
         if reported is not None and request.kind is not Kind.EMBED:
             self._look_closer(request, known, room, count, reported)
 
+    def contradicted(self, request: InferenceRequest, card: ModelCard, count: PromptCount, tokens: int | None) -> None:
+        """Ollama refused a prompt for its length that was let pass; `tokens` is its own count, where it told it."""
+        if request.kind is not Kind.EMBED and not images_in(request):
+            self._believe(self.known(card), count, tokens)
+
     def _look_closer(
         self, request: InferenceRequest, known: Known, room: Window, count: PromptCount, reported: int
     ) -> None:
@@ -300,7 +305,7 @@ class Counter:
     def _trust(self, known: Known, trust: Trust) -> None:
         before, known.trust = known.trust, trust
         self._book.put(known.key, known.learned)
-        if before.why != trust.why:
+        if before.beliefs != trust.beliefs:
             self._counts.clear()
             self._demoted(known.card, trust)
 

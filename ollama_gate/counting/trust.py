@@ -48,6 +48,11 @@ class Trust:
     why: str = ""
     """What cost the model its trust."""
 
+    @property
+    def beliefs(self) -> tuple[bool, bool, bool]:
+        """Rendering, vocabulary and bound: with each that goes, counts are made another way."""
+        return self.rendering, self.vocabulary, self.bound
+
     def margin(self, configured: float) -> float:
         """The share to add to an estimate: the worst error seen and a quarter more, or the configured one."""
         if self.ratio is None:
