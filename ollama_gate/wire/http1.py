@@ -6,8 +6,7 @@ hexadecimal number. What is wrong is an `UpstreamBroken`, and the connection is 
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from multidict import CIMultiDict
 
@@ -24,8 +23,7 @@ _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerHead:
+class AnswerHead(NamedTuple):
     """The status line and the headers of an answer."""
 
     status: int
