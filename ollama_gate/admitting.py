@@ -1,8 +1,8 @@
 """Admission put to work: what each request asks of slots and memory, and what the guard finds, in log and metrics."""
 
-import dataclasses
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -13,14 +13,16 @@ from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.gatekeeper import Gatekeeper, Lease
 from ollama_gate.admission.holdings import MemoryPolicy, OnFull
 from ollama_gate.admission.memory import LaunchPlan
-from ollama_gate.admission.queue import QueuePolicy
+from ollama_gate.admission.queue import QueuePolicy, SlotQueue
 from ollama_gate.admission.residents import Reported, read_ps
 from ollama_gate.admission.shapes import UnknownShape, shape_from_show
+from ollama_gate.admission.status import MemoryOverview, alert_facts, memory_status, overview, slots_status
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.config import Config
 from ollama_gate.machine import memory_bytes
+from ollama_gate.observe.instruments import Read
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.policies import Applied
 from ollama_gate.requests import Control
@@ -76,8 +78,8 @@ class Admission:
         self._log = log
         self._clock = clock
         self._demands: dict[tuple[str, int], Demand] = {}
-        self._names: dict[str, str] = {}
-        """A name for each runner key, to unload it by."""
+        self._cards: dict[str, ModelCard] = {}
+        """One of the cards of each runner, for its names."""
         self.gatekeeper = Gatekeeper(
             _queue_policy(config),
             memory_policy(config),
@@ -86,6 +88,7 @@ class Admission:
             on_alert=self._alerted,
             clock=clock,
         )
+        self._show_metrics()
 
     def configure(self, config: Config, *, upstream: Upstream, catalog: Catalog) -> None:
         """Take another configuration over; who waits or runs stays where it is."""
@@ -97,7 +100,7 @@ class Admission:
         """A hold on a slot and memory, to be entered with `async with`."""
         if card is None or card.mode is Mode.REMOTE:
             return FreePass()
-        self._names[card.runner] = card.name
+        self._cards[card.runner] = card
         return self.gatekeeper.lease(card.runner, client, self.demand(card, applied), control=control)
 
     def demand(self, card: ModelCard, applied: Applied) -> Demand:
@@ -145,44 +148,56 @@ class Admission:
         card = self._catalog.last_known(name)
         if card is None:
             return name
-        self._names[card.runner] = card.name
+        self._cards[card.runner] = card
         return card.runner
 
     async def _unload(self, runner: str) -> None:
-        name = self._names.get(runner, runner)
-        await self._upstream.exchange("POST", "/api/generate", {"model": name, "keep_alive": 0}, within=30.0)
+        body = {"model": self._called(runner), "keep_alive": 0}
+        await self._upstream.exchange("POST", "/api/generate", body, within=30.0)
+
+    def _called(self, runner: str) -> str:
+        """What people, and Ollama, call the model of a runner."""
+        card = self._cards.get(runner)
+        return runner if card is None else card.name
 
     def _alerted(self, alert: Alert) -> None:
-        kind = type(alert).__name__
-        self._metrics.alerts.labels(kind).inc()
-        facts = {name: value for name, value in dataclasses.asdict(alert).items() if name != "model"}
-        self._log.warning(_WORDS[kind], model=self._names.get(alert.model, alert.model), kind=kind, **facts)
+        facts = alert_facts(alert, self._called)
+        self._metrics.alerts.labels(facts["kind"]).inc()
+        self._log.warning(_WORDS[facts["kind"]], **facts)
 
     def status(self, card: ModelCard, applied: Applied) -> dict[str, Any]:
         """Slots and memory of one model, for the status page."""
-        demand = self.demand(card, applied)
-        queue = self.gatekeeper.scheduler.queues.get(card.runner)
-        holding = self.gatekeeper.scheduler.ledger.get(card.runner)
-        oldest = queue.oldest() if queue is not None else None
+        scheduler, demand, now = self.gatekeeper.scheduler, self.demand(card, applied), self._clock()
         return {
-            "slots": demand.slots,
-            "running": queue.running if queue is not None else 0,
-            "waiting": queue.waiting if queue is not None else 0,
-            "oldest_wait_seconds": round(self._clock() - oldest, 3) if oldest is not None else None,
-            "loaded": holding is not None,
-            "memory": {"total": demand.footprint.total, "parts": demand.footprint.parts()},
-            "memory_notes": list(demand.footprint.notes),
+            "slots": slots_status(scheduler, card.runner, demand.slots, now),
+            "memory": memory_status(scheduler, card.runner, demand, now),
         }
 
-    def memory_status(self) -> dict[str, Any]:
-        """The ledger in one glance."""
-        ledger = self.gatekeeper.scheduler.ledger
-        return {
-            "limit": ledger.policy.limit,
-            "held": ledger.held,
-            "free": ledger.free,
-            "alerts": [{"kind": type(alert).__name__, **dataclasses.asdict(alert)} for alert in ledger.alerts],
-        }
+    def overview(self) -> MemoryOverview:
+        """The ledger in one glance, for the status page."""
+        return overview(self.gatekeeper.scheduler, self._called, self._clock())
+
+    def _show_metrics(self) -> None:
+        """Let the gauges of slots and memory be read when somebody asks for them."""
+        scheduler, metrics = self.gatekeeper.scheduler, self._metrics
+
+        def label(runner: str) -> tuple[str]:
+            card = self._cards.get(runner)
+            return (metrics.model(None if card is None else card.key),)
+
+        def queues(value: Callable[[SlotQueue], float]) -> Read:
+            return lambda: _merged((label(model), value(queue)) for model, queue in scheduler.queues.items())
+
+        metrics.slots.follow(queues(lambda queue: queue.slots))
+        metrics.slots_running.follow(queues(lambda queue: queue.running))
+        metrics.slots_waiting.follow(queues(lambda queue: queue.waiting))
+        metrics.oldest_wait_seconds.follow(
+            queues(lambda queue: 0.0 if (oldest := queue.oldest()) is None else self._clock() - oldest)
+        )
+        metrics.memory_booked_bytes.follow(lambda: _merged((label(one.model), one.booked) for one in scheduler.ledger))
+        metrics.memory_limit_bytes.follow(
+            lambda: [((), math.inf if (limit := scheduler.ledger.policy.limit) is None else limit)]
+        )
 
 
 _WORDS: Final = {
@@ -194,6 +209,14 @@ _WORDS: Final = {
     "StillThere": "a model that was told to go has not gone",
     "OverLimit": "what is loaded passes memory.limit",
 }
+
+
+def _merged(rows: Iterable[tuple[tuple[str], float]]) -> Iterable[tuple[tuple[str], float]]:
+    """One row for each label: models past the most that are told apart share one."""
+    merged: dict[tuple[str], float] = {}
+    for labels, value in rows:
+        merged[labels] = merged.get(labels, 0.0) + value
+    return merged.items()
 
 
 def _queue_policy(config: Config) -> QueuePolicy:

@@ -108,7 +108,7 @@ class OwnEndpoints:
                 for turn in list(gate.turns.values())
                 if not turn.route.startswith("/gate/")
             ],
-            "memory": wiring.admission.memory_status(),
+            "memory": wiring.admission.overview(),
             "models": [wiring.model_status(card) for card in wiring.catalog.known()],
         }
 

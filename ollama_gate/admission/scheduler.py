@@ -73,6 +73,10 @@ class Scheduler:
         """Models that wait for memory, the next one first."""
         return tuple(self._line)
 
+    def waits_since(self, model: str) -> float | None:
+        """Since when a model's next load has waited for memory; None when it does not."""
+        return self._line.get(model)
+
     def configure(self, queue: QueuePolicy, memory: MemoryPolicy, now: float) -> None:
         """Take new policies; who waits or runs stays where it is."""
         self._policy = queue

@@ -1,84 +1,164 @@
-"""Admission as the status page and the metrics see it: frozen values, cheap to make."""
+"""Admission as the status page and the metrics see it: frozen values, cheap to make, with JSON's names for fields."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import Any
 
 from ollama_gate.admission.alerts import Alert
+from ollama_gate.admission.demand import Demand
+from ollama_gate.admission.holdings import Holding
+from ollama_gate.admission.ledger import Ledger
 from ollama_gate.admission.scheduler import Scheduler
 
+Names = Callable[[str], str]
+"""From the key that a model is booked under to what people call it."""
+
 
 @dataclass(frozen=True, slots=True)
-class ModelStatus:
-    """One model's slots and memory."""
+class SlotsStatus:
+    """Who runs and who waits on one model."""
+
+    total: int
+    running: int = 0
+    waiting: int = 0
+    oldest_wait_seconds: float | None = None
+    """None when nobody waits."""
+    retry_after: int = 1
+    """Seconds that a refusal would advise now."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStatus:
+    """One model's memory, in bytes."""
+
+    stage: str
+    """not loaded, loading, resident or leaving."""
+    num_ctx: int
+    """The window that it is loaded with, or would be."""
+    predicted: int
+    """What the arithmetic says that it takes at this window; the limit counts this."""
+    booked: int = 0
+    """0 when it is not loaded."""
+    reported: int | None = None
+    """`size` of /api/ps; None when that has not named it."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """What the prediction is made of. Parts that the limit does not count are listed too."""
+    fits: str = "yes"
+    """Whether it can be loaded: yes, `after others have gone`, or never."""
+    largest_num_ctx: int | None = None
+    """The largest window that would fit beside what else is loaded; told of models that are loaded or wait."""
+    waiting_seconds: float | None = None
+    """How long its next load has waited for memory; None when it does not."""
+    expires_in_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+    """What had to be assumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A model whose load waits for memory."""
 
     model: str
-    slots: int
-    running: int
-    waiting: int
-    oldest_wait: float
-    """Seconds; 0 when nobody waits."""
-    waits_for_memory: bool
-    retry_after: int
-    """Seconds that a refusal would advise now."""
-    stage: str = "not loaded"
-    num_ctx: int = 0
-    booked: int = 0
-    """Bytes; 0 when it is not loaded."""
-    reported: int = 0
-    """Bytes that `/api/ps` said; 0 when it said nothing yet."""
-    parts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Bytes by what they are for, as predicted."""
-    expires_in: float | None = None
-    largest_num_ctx: int | None = None
-    """The largest window that would fit beside what else is loaded; None without a limit or knowledge."""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class AdmissionStatus:
-    """All of it."""
+class Held:
+    """A model that holds memory."""
+
+    model: str
+    stage: str
+    booked: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOverview:
+    """The ledger in one glance; bytes."""
 
     limit: int | None
     held: int
-    line: tuple[str, ...]
-    """Models that wait for memory, the next one first."""
-    alerts: tuple[Alert, ...]
-    models: tuple[ModelStatus, ...]
+    free: int | None
+    counts_host: bool
+    """Whether the limit is one for host memory too."""
+    models: tuple[Held, ...]
+    line: tuple[Waiting, ...]
+    """Who waits for memory, the next one first."""
+    alerts: tuple[Mapping[str, Any], ...]
 
 
-def status(scheduler: Scheduler, now: float) -> AdmissionStatus:
-    """What admission looks like at this moment."""
+def overview(scheduler: Scheduler, names: Names, now: float) -> MemoryOverview:
+    """Who holds memory and who waits for it."""
     ledger = scheduler.ledger
-    names = dict.fromkeys((*scheduler.queues, *(holding.model for holding in ledger)))
-    return AdmissionStatus(
+    return MemoryOverview(
         limit=ledger.policy.limit,
         held=ledger.held,
-        line=scheduler.line,
-        alerts=ledger.alerts,
-        models=tuple(_model(scheduler, model, now) for model in sorted(names)),
+        free=ledger.free,
+        counts_host=ledger.policy.counts_host,
+        models=tuple(Held(names(one.model), one.stage.value, one.booked) for one in ledger),
+        line=tuple(
+            Waiting(names(model), round(now - since, 3))
+            for model in scheduler.line
+            if (since := scheduler.waits_since(model)) is not None
+        ),
+        alerts=tuple(alert_facts(alert, names) for alert in ledger.alerts),
     )
 
 
-def _model(scheduler: Scheduler, model: str, now: float) -> ModelStatus:
-    queue, holding = scheduler.queues.get(model), scheduler.ledger.get(model)
-    oldest = None if queue is None else queue.oldest()
-    demand = None if holding is None else holding.demand
-    free, largest = scheduler.ledger.free, None
-    if holding is not None and demand is not None and free is not None:
-        largest = scheduler.ledger.fitting(demand, max(free + holding.booked, 0))
-    return ModelStatus(
-        model=model,
-        slots=queue.slots if queue else 1,
-        running=queue.running if queue else 0,
-        waiting=queue.waiting if queue else 0,
-        oldest_wait=0.0 if oldest is None else now - oldest,
-        waits_for_memory=model in scheduler.line,
+def alert_facts(alert: Alert, names: Names) -> dict[str, Any]:
+    """An alert as a flat record."""
+    facts = {"kind": type(alert).__name__}
+    facts |= {name: getattr(alert, name) for name in alert.__dataclass_fields__}
+    if alert.model:
+        facts["model"] = names(alert.model)
+    else:
+        del facts["model"]
+    return facts
+
+
+def slots_status(scheduler: Scheduler, model: str, slots: int, now: float) -> SlotsStatus:
+    """The slots of one model; `slots` is how many it has when nobody has asked for it yet."""
+    queue = scheduler.queues.get(model)
+    if queue is None:
+        return SlotsStatus(slots)
+    oldest = queue.oldest()
+    return SlotsStatus(
+        total=queue.slots,
+        running=queue.running,
+        waiting=queue.waiting,
+        oldest_wait_seconds=None if oldest is None else round(now - oldest, 3),
         retry_after=scheduler.retry_after(model, now),
-        stage="not loaded" if holding is None else holding.stage.value,
-        num_ctx=holding.num_ctx if holding else 0,
-        booked=holding.booked if holding else 0,
-        reported=holding.reported.size if holding and holding.reported else 0,
-        parts=demand.at(holding.num_ctx or demand.num_ctx).parts() if holding and demand else {},
-        expires_in=holding.expires_at - now if holding and holding.expires_at is not None else None,
-        largest_num_ctx=largest,
     )
+
+
+def memory_status(scheduler: Scheduler, model: str, demand: Demand, now: float) -> MemoryStatus:
+    """The memory of one model that is, or would be, loaded with this demand."""
+    ledger, since = scheduler.ledger, scheduler.waits_since(model)
+    holding = ledger.get(model)
+    num_ctx = demand.num_ctx if holding is None else holding.num_ctx or demand.num_ctx
+    footprint = demand.at(num_ctx)
+    largest = None
+    if (holding is not None or since is not None) and ledger.free is not None:
+        largest = ledger.fitting(demand, max(ledger.free + (0 if holding is None else holding.booked), 0))
+    expires = None if holding is None else holding.expires_at
+    return MemoryStatus(
+        stage="not loaded" if holding is None else holding.stage.value,
+        num_ctx=num_ctx,
+        predicted=ledger.cost(footprint),
+        booked=0 if holding is None else holding.booked,
+        reported=None if holding is None or holding.reported is None else holding.reported.size,
+        parts=footprint.parts(),
+        fits=_fits(ledger, demand, holding),
+        largest_num_ctx=largest,
+        waiting_seconds=None if since is None else round(now - since, 3),
+        expires_in_seconds=None if expires is None else round(expires - now, 1),
+        notes=footprint.notes,
+    )
+
+
+def _fits(ledger: Ledger, demand: Demand, holding: Holding | None) -> str:
+    if ledger.impossible(demand):
+        return "never"
+    free = ledger.free
+    if free is None or ledger.cost(demand.footprint) <= free + (0 if holding is None else holding.booked):
+        return "yes"
+    return "after others have gone"

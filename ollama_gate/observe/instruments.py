@@ -5,7 +5,7 @@ loop touches them, and with a child for each set of labels that is found by one 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf
 from typing import Generic, TypeVar
@@ -81,13 +81,24 @@ class Counter(_Labelled[Number]):
         yield family
 
 
-class Gauge(_Labelled[Number]):
-    """One number that goes up and down."""
+Read = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
+"""Gives (label values, value) for each child there is now."""
 
-    def __init__(self, name: str, documentation: str, *, registry: CollectorRegistry) -> None:
-        """Join a registry."""
-        super().__init__(name, documentation, (), registry)
-        self._number = self.labels()
+
+class Gauge(_Labelled[Number]):
+    """One number that goes up and down, or one for each set of labels that is looked up when it is asked for."""
+
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: CollectorRegistry
+    ) -> None:
+        """Join a registry. One with labels shows nothing until it follows something."""
+        self._number = Number()
+        self._read: Read = (lambda: ()) if labels else (lambda: [((), self._number.value)])
+        super().__init__(name, documentation, labels, registry)
+
+    def follow(self, read: Read) -> None:
+        """Show from here on what `read` gives, each time that somebody looks."""
+        self._read = read
 
     def _new(self) -> Number:
         return Number()
@@ -105,8 +116,11 @@ class Gauge(_Labelled[Number]):
         self._number.value = float(value)
 
     def collect(self) -> Iterator[Metric]:
-        """Show it."""
-        yield GaugeMetricFamily(self.name, self.documentation, value=self._number.value)
+        """Show what there is now."""
+        family = GaugeMetricFamily(self.name, self.documentation, labels=self.label_names)
+        for values, value in self._read():
+            family.add_metric(values, value)
+        yield family
 
 
 class Distribution:

@@ -95,6 +95,25 @@ class Metrics:
             prefix + "wait_seconds", "Time that requests waited for a slot or for memory.", ["model"],
             buckets=_SECONDS, registry=registry,
         )  # fmt: skip
+        self.slots = Gauge(
+            prefix + "slots", "Places of each model that was asked for: requests that may run at once.", ["model"],
+            registry=registry,
+        )  # fmt: skip
+        self.slots_running = Gauge(prefix + "slots_running", "Requests that hold a slot.", ["model"], registry=registry)
+        self.slots_waiting = Gauge(
+            prefix + "slots_waiting", "Requests that wait for a slot or for memory.", ["model"], registry=registry
+        )
+        self.oldest_wait_seconds = Gauge(
+            prefix + "oldest_wait_seconds", "How long the one has waited that waits longest; 0 when nobody does.",
+            ["model"], registry=registry,
+        )  # fmt: skip
+        self.memory_booked_bytes = Gauge(
+            prefix + "memory_booked_bytes", "Memory booked for each model that is loaded, or is being loaded.",
+            ["model"], registry=registry,
+        )  # fmt: skip
+        self.memory_limit_bytes = Gauge(
+            prefix + "memory_limit_bytes", "The limit of all models together; +Inf without one.", registry=registry
+        )
         self.in_flight = Gauge(prefix + "in_flight", "Inference requests under way.", registry=registry)
         self.upstream_up = Gauge(prefix + "upstream_up", "1 when Ollama answered last, else 0.", registry=registry)
         self._models: set[str] = set()

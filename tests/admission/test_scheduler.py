@@ -10,7 +10,6 @@ from ollama_gate.admission.holdings import MemoryPolicy, OnFull, Outcome
 from ollama_gate.admission.queue import Place, QueuePolicy, Ticket
 from ollama_gate.admission.residents import Reported
 from ollama_gate.admission.scheduler import Scheduler
-from ollama_gate.admission.status import status
 from ollama_gate.errors import Refusal
 from ollama_gate.requests import Control
 from support.demands import GIB, takes
@@ -384,21 +383,6 @@ def test_alerts_are_handed_on_once() -> None:
     script.ps(("theirs", takes(3)))
     script.ps(("theirs", takes(3)))
     assert script.did.alerts == [LoadedElsewhere("theirs", 2 * GIB)]
-
-
-def test_the_status_shows_slots_waits_and_memory() -> None:
-    script = Script(limit=10)
-    demand = takes(6)
-    script.arrive("a", demand)
-    script.arrive("a", demand)
-    script.arrive("b", takes(6))
-    seen = status(script.scheduler, 7.0)
-    first, second = seen.models
-    assert (first.model, first.slots, first.running, first.waiting, first.oldest_wait) == ("a", 1, 1, 1, 7.0)
-    assert (first.stage, first.booked, first.num_ctx) == ("loading", demand.footprint.total, 4096)
-    assert sum(first.parts.values()) == first.booked == seen.held
-    assert (second.stage, second.waits_for_memory, second.booked) == ("not loaded", True, 0)
-    assert (seen.limit, seen.line) == (10 * GIB, ("b",))
 
 
 @pytest.mark.parametrize("control", [Control.NONE, Control.LOAD])

@@ -59,6 +59,17 @@ def test_a_gauge_can_be_set() -> None:
     assert registry.get_sample_value("g_up") == 1.0
 
 
+def test_a_gauge_shows_what_it_follows_at_the_moment_of_looking() -> None:
+    registry = CollectorRegistry()
+    lengths = {"a": 1.0}
+    gauge = Gauge("g_queue", "Waiting.", ["model"], registry=registry)
+    assert registry.get_sample_value("g_queue", {"model": "a"}) is None
+    gauge.follow(lambda: [((model,), length) for model, length in lengths.items()])
+    assert registry.get_sample_value("g_queue", {"model": "a"}) == 1.0
+    lengths |= {"a": 2.0, "b": 5.0}
+    assert [registry.get_sample_value("g_queue", {"model": model}) for model in "ab"] == [2.0, 5.0]
+
+
 def test_a_counter_without_labels_is_there_from_the_start() -> None:
     registry = CollectorRegistry()
     counter = Counter("g_things", "Things.", registry=registry)

@@ -1,0 +1,120 @@
+"""What the status page and the metrics are told of slots and memory."""
+
+import orjson
+import pytest
+
+from ollama_gate.admission.alerts import OverLimit, WindowDiffers
+from ollama_gate.admission.demand import Demand
+from ollama_gate.admission.holdings import MemoryPolicy, OnFull, Outcome
+from ollama_gate.admission.memory import LaunchPlan
+from ollama_gate.admission.queue import QueuePolicy, Ticket
+from ollama_gate.admission.residents import Reported
+from ollama_gate.admission.scheduler import Scheduler
+from ollama_gate.admission.shapes import shape_from_show
+from ollama_gate.admission.status import alert_facts, memory_status, overview, slots_status
+from support.demands import GIB, takes
+from support.shows import PUBLISHED
+
+
+class Nothing:
+    """Effects that do nothing."""
+
+    def start(self, ticket: Ticket) -> None: ...
+    def refuse(self, ticket: Ticket, refusal: object) -> None: ...
+    def evict(self, model: str) -> None: ...
+    def look(self) -> None: ...
+    def alert(self, alert: object) -> None: ...
+
+
+def scheduler(limit: float | None = 10, *, counts_host: bool = True) -> Scheduler:
+    policy = MemoryPolicy(None if limit is None else int(limit * GIB), OnFull.EVICT, counts_host=counts_host)
+    return Scheduler(QueuePolicy(), policy, Nothing())
+
+
+def arrive(on: Scheduler, model: str, demand: Demand, now: float = 0.0) -> Ticket:
+    ticket = Ticket(model, "someone", demand)
+    on.arrive(ticket, now)
+    return ticket
+
+
+def llama(num_ctx: int = 4096) -> Demand:
+    return Demand.of(shape_from_show(PUBLISHED["llama-8b"], 5 * GIB), LaunchPlan(num_ctx, host_cache=0))
+
+
+def shouted(model: str) -> str:
+    return model.upper()
+
+
+def test_slots_tell_who_runs_and_who_waits() -> None:
+    on = scheduler()
+    demand = takes(6, slots=2)
+    assert slots_status(on, "a", demand.slots, 0.0).total == 2
+    for _ in range(5):
+        arrive(on, "a", demand)
+    told = slots_status(on, "a", demand.slots, 7.0)
+    assert (told.total, told.running, told.waiting, told.oldest_wait_seconds) == (2, 2, 3, 7.0)
+    assert told.retry_after >= 1
+
+
+def test_memory_is_told_by_part_from_before_the_load_to_its_end() -> None:
+    on, demand = scheduler(), llama()
+    before = memory_status(on, "a", demand, 0.0)
+    assert (before.stage, before.booked, before.fits, before.largest_num_ctx) == ("not loaded", 0, "yes", None)
+    ticket = arrive(on, "a", demand)
+    loading = memory_status(on, "a", demand, 1.0)
+    assert loading.stage == "loading"
+    assert loading.booked == loading.predicted == sum(loading.parts.values()) == demand.footprint.total
+    on.loaded(ticket, 1.0)
+    on.finish(ticket, Outcome.ANSWERED, 2.0)
+    on.reconcile([Reported("a", 6 * GIB, 0, 4096, expires_at=300.0)], 3.0, 3.0)
+    resident = memory_status(on, "a", demand, 4.0)
+    assert (resident.stage, resident.reported, resident.expires_in_seconds) == ("resident", 6 * GIB, 296.0)
+    assert resident.largest_num_ctx is not None
+    assert demand.at(resident.largest_num_ctx).total <= 10 * GIB < demand.at(resident.largest_num_ctx + 256).total
+
+
+def test_a_model_with_another_window_is_told_with_that() -> None:
+    on, demand = scheduler(limit=None), llama()
+    on.finish(arrive(on, "a", demand), Outcome.ANSWERED, 1.0)
+    on.reconcile([Reported("a", 6 * GIB, 0, 32768)], 2.0, 2.0)
+    told = memory_status(on, "a", demand, 3.0)
+    assert (told.num_ctx, told.largest_num_ctx) == (32768, None)
+    assert told.parts["kv_full"] == 8 * demand.footprint.kv_full
+
+
+def test_what_waits_for_memory_is_told() -> None:
+    on = scheduler()
+    arrive(on, "a", takes(6))
+    arrive(on, "b", takes(6))
+    waiting = memory_status(on, "b", takes(6), 5.0)
+    assert (waiting.stage, waiting.waiting_seconds, waiting.fits) == ("not loaded", 5.0, "after others have gone")
+    told = overview(on, shouted, 5.0)
+    assert [(one.model, one.stage) for one in told.models] == [("A", "loading")]
+    assert [(one.model, one.seconds) for one in told.line] == [("B", 5.0)]
+    assert (told.limit, told.held + (told.free or 0)) == (10 * GIB, 10 * GIB)
+
+
+def test_what_can_never_be_loaded_is_told() -> None:
+    assert memory_status(scheduler(), "a", takes(11), 0.0).fits == "never"
+
+
+@pytest.mark.parametrize("counts_host", [True, False])
+def test_what_the_limit_does_not_count_is_not_in_the_prediction(*, counts_host: bool) -> None:
+    footprint = llama().footprint
+    told = memory_status(scheduler(counts_host=counts_host), "a", llama(), 0.0)
+    assert told.predicted == (footprint.total if counts_host else footprint.loaded)
+    assert "process" in told.parts
+
+
+def test_alerts_are_flat_and_name_the_model_as_people_do() -> None:
+    found = alert_facts(WindowDiffers("a", 4096, 8192), shouted)
+    assert found == {"kind": "WindowDiffers", "model": "A", "expected": 4096, "found": 8192}
+    assert alert_facts(OverLimit(5, 6), shouted) == {"kind": "OverLimit", "limit": 5, "held": 6}
+
+
+def test_all_of_it_is_json() -> None:
+    on = scheduler()
+    arrive(on, "a", llama())
+    told = (overview(on, shouted, 1.0), slots_status(on, "a", 1, 1.0), memory_status(on, "a", llama(), 1.0))
+    first, slots, memory = orjson.loads(orjson.dumps(told))
+    assert (first["models"][0]["model"], slots["running"], memory["stage"]) == ("A", 1, "loading")
