@@ -61,7 +61,7 @@ async def answer(wiring: Wiring, request: web.BaseRequest) -> dict[str, Any]:
         "max_tokens": most + specials,
         "specials": specials,
         "overlap": overlap,
-        "rung": "exact",
+        "rung": wiring.counter.rung(card).value,
         "count": len(found),
         "chunks": [
             {

@@ -71,7 +71,7 @@ class Wiring:
         path = place(config.counting.cache_dir, config.upstream.url)
         self._book = book if book is not None and book.path == path else LearnedBook(path)
         self.counter = Counter(
-            CardTokenizers(self._store, self.catalog),
+            CardTokenizers(self._store, self.catalog, lambda card: config.model_policy(card.key).tokenizer),
             ask=self._ask,
             loaded=asker.loaded,
             version=lambda: self.catalog.version,

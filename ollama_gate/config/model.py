@@ -246,8 +246,9 @@ class ModelKeys(Section):
     )
     tokenizer: FilePath | None = key(
         None,
-        "A tokenizer.json, or a directory that holds one, to count with instead of the vocabulary that Ollama reports. "
-        "A relative path starts at this file's directory.",
+        "A tokenizer.json, or a directory of Hugging Face's, to count with instead of the model's own vocabulary. "
+        "Its counts are estimates until Ollama's have agreed with five of them. A directory without a tokenizer.json "
+        "takes the extra `ollama-gate[transformers]`. A relative path starts at this file's directory.",
         example="tokenizers/my-model/tokenizer.json",
     )
 
@@ -265,6 +266,8 @@ class ModelPolicy:
     budget: int | float | None
     """The budget as declared: tokens, a share of the window (a float in (0, 1]), or None for the default share."""
     shift: bool
+    own_shift: bool | None
+    """The same where it stands in the model's own section."""
     on_long_reply: Literal["clamp", "refuse"]
     compaction: bool
     image_tokens: int | None
@@ -335,6 +338,7 @@ class Config(Section):
             own_num_ctx=own.num_ctx if own is not None and "num_ctx" in own.model_fields_set else None,
             budget=float(budget.removesuffix("%")) / 100 if isinstance(budget, str) else budget,
             shift=keys.shift,
+            own_shift=own.shift if own is not None and "shift" in own.model_fields_set else None,
             on_long_reply=keys.on_long_reply,
             compaction=keys.compaction,
             image_tokens=keys.image_tokens,

@@ -6,6 +6,7 @@ the count, and what it says is believed over what was believed before.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -42,6 +43,10 @@ Ask = Callable[[InferenceRequest, ModelCard, Window], Awaitable[str]]
 
 class Tokenizers(Protocol):
     """Where tokenizers come from."""
+
+    def mark(self, card: ModelCard) -> str:
+        """What tells it from the model's own tokenizer; empty for that."""
+        ...
 
     async def get(self, card: ModelCard) -> ModelTokenizer:
         """The tokenizer of a model; built or loaded when needed, which takes up to some seconds.
@@ -120,7 +125,7 @@ class Counter:
             if len(self._models) >= 256:
                 self._models.pop(next(iter(self._models)))
             found = self._models[key] = Known(card, cost=bound.unmeasured(card.system, card.messages))
-            found.key = " ".join(key)
+            found.key = " ".join(filter(None, (*key, self._tokenizers.mark(card))))
             found.remember(self._book.get(found.key))
         retry = found.failed_at is not None and self._clock() - found.failed_at > 60.0
         if found.meter is None and found.preparing is None and (found.failed_at is None or retry):
@@ -135,7 +140,7 @@ class Counter:
         size = bound.most_bytes(request, known.cost)
         if size is None:
             return None
-        if known.meter is not None:
+        if known.meter is not None and not known.published:
             most = known.meter.tokenizer.facts.byte_bound(size.bytes)
         else:
             most = bound.tokens_of_bytes(size.bytes, str(card.model_info.get("tokenizer.ggml.model")))
@@ -196,7 +201,7 @@ class Counter:
         if exactly or count.at_most > room.budget:
             parts = await self._in_thread(meter.parts, request, count.tokens, count.parts.media, self._now())
             count = PromptCount(count.tokens, count.at_most, count.rung, parts, why=count.why, basis=count.basis)
-        if known.checked or count.basis is not Basis.HERE:
+        if not known.unconfirmed and (known.checked or count.basis is not Basis.HERE):
             self._counts.keep(key, count)
         return count
 
@@ -229,7 +234,16 @@ class Counter:
         bare = await self._in_thread(meter.inputs, texts)
         total = sum(bare) + meter.tokenizer.facts.adds * len(bare)
         items = tuple(tokens + EMBED_SPECIALS for tokens in bare)
+        if known.unconfirmed:
+            sure = 1 + known.trust.margin(self._policy.margin)
+            items = tuple(math.ceil(tokens * sure) for tokens in items)
+            parts, why = Parts(messages=total), known.unconfirmed
+            return PromptCount(total, sum(items), Rung.ESTIMATE, parts, items, why=why, basis=Basis.HERE)
         return PromptCount(total, total, Rung.EXACT, Parts(messages=total), items, basis=Basis.HERE)
+
+    def rung(self, card: ModelCard) -> Rung:
+        """What tokens of a bare text may be called that were counted with `work`."""
+        return Rung.ESTIMATE if self.known(card).unconfirmed else Rung.EXACT
 
     async def detail(self, request: InferenceRequest, card: ModelCard) -> Detail:
         """What each message and tool of a chat takes.

@@ -9,13 +9,16 @@ from ollama_gate.counting.letters import BYTE_LETTERS, IMPOSSIBLE_BYTES, SPACE
 from ollama_gate.counting.specials import Special, Specials, TokenType
 from ollama_gate.counting.vocabulary import Vocabulary
 
+PUBLISHED = "published"
+"""The `model` of a tokenizer that was published as a file (`published.py`)."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenizerFacts:
     """What is known about a tokenizer without running it; small enough to keep for every model."""
 
     model: str
-    """`gpt2`, `gemma4`, `llama`, `bert` or `t5`."""
+    """`gpt2`, `gemma4`, `llama`, `bert` or `t5`; `published` for one that is not built from the model's own."""
     size: int
     """Number of tokens."""
     adds_bos: bool

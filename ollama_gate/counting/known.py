@@ -7,11 +7,14 @@ from typing import Final
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.counting.bound import IMAGE_TOKENS, TemplateCost
+from ollama_gate.counting.facts import PUBLISHED
 from ollama_gate.counting.learned import Learned
 from ollama_gate.counting.measuring import Meter
 from ollama_gate.counting.trust import Trust
 from ollama_gate.requests import Basis, InferenceRequest, Parts, PromptCount, Rung
 
+_AGREEMENTS: Final = 5
+"""Counts that Ollama has to confirm before those of a published tokenizer may be called exact."""
 _UNCHECKED_MARGIN: Final = 0.02
 """Margin of a count whose rendering was not yet compared with Ollama's."""
 
@@ -36,6 +39,18 @@ class Known:
     preparing: asyncio.Task[None] | None = None
     checking: asyncio.Task[None] | None = None
     failed_at: float | None = None
+
+    @property
+    def published(self) -> bool:
+        """Whether its tokenizer is a published file, not the model's own vocabulary."""
+        return self.meter is not None and self.meter.tokenizer.facts.model == PUBLISHED
+
+    @property
+    def unconfirmed(self) -> str:
+        """Why its tokens may not be called exact yet; empty when they may."""
+        if self.published and self.trust.agreed < _AGREEMENTS:
+            return "its tokenizer is a published one, which Ollama's counts have not confirmed yet"
+        return ""
 
     @property
     def learned(self) -> Learned:
@@ -78,6 +93,9 @@ class Known:
             most = tokens + math.ceil(media * (1.0 if surely else 1 + margin))
             why = "what an image costs is configured or learned, never known"
             return PromptCount(total, most, Rung.ESTIMATE, Parts(template=tokens, media=media), why=why, basis=basis)
+        if self.unconfirmed:
+            most, parts = math.ceil(total * (1 + self.trust.margin(margin))), Parts(template=total)
+            return PromptCount(total, most, Rung.ESTIMATE, parts, why=self.unconfirmed, basis=basis)
         if basis is Basis.HERE and not self.checked and self.trust.agreed == 0:
             most = math.ceil(total * (1 + _UNCHECKED_MARGIN))
             why = "the text made here was not yet compared with Ollama's"

@@ -44,6 +44,8 @@ class TokenizerSource:
     """The GGUF, where the gate can read Ollama's store."""
     show: Callable[[], Awaitable[bytes]] | None = None
     """Fetches the body of `POST /api/show {"verbose": true}`, as it comes."""
+    file: Path | None = None
+    """A published tokenizer to take instead (`published.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class TokenizerStatus:
     why: str = ""
     """Why it failed, for people."""
     source: str = ""
-    """What it was made from: `cache`, `blob` or `show`."""
+    """What it was made from: `cache`, `blob`, `show` or `file`."""
     seconds: float = 0.0
     """How long that took."""
     resident: int = 0
@@ -211,6 +213,7 @@ class TokenizerStore:
                 "model": source.model,
                 "cache": str(place(self.cache, source.digest)),
                 "blob": None if source.blob is None else str(source.blob),
+                "file": None if source.file is None else str(source.file),
             }
         )
 

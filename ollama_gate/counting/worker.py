@@ -23,6 +23,7 @@ from ollama_gate.catalog import gguf
 from ollama_gate.counting import cache
 from ollama_gate.counting.channel import Operation, Status, pack_numbers, receive, send, unpack_texts
 from ollama_gate.counting.facts import TokenizerFacts
+from ollama_gate.counting.published import load
 from ollama_gate.counting.tokenizer import Recipe, Tokenizer, assemble
 from ollama_gate.counting.tokenizer import plan as plan_of
 from ollama_gate.counting.vocabulary import Vocabulary
@@ -70,6 +71,12 @@ def _message(channel: socket.socket) -> dict[str, Any]:
 
 def _tokenizer(channel: socket.socket, job: Mapping[str, Any]) -> tuple[Tokenizer | None, Plan | None, dict[str, Any]]:
     """From the cache, else from the blob, else from what `/api/show` says, for which the gate is asked."""
+    if job.get("file"):
+        try:
+            published = load(Path(job["file"]))
+        except UnknownVocabulary as error:
+            return None, None, {"state": "unknown", "why": str(error)}
+        return published, None, {"state": "ready", "source": "file", "facts": published.facts.to_json()}
     plan = cache.load(Path(job["cache"]))
     source = "cache"
     why = "there is no source for it"
