@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from ollama_gate import refusals, window
-from ollama_gate.admission.gatekeeper import Lease
-from ollama_gate.admitting import Admission, FreePass
+from ollama_gate.admitting import Admission
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
@@ -30,6 +29,7 @@ from ollama_gate.receive import read_body, read_form
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import Lane
 from ollama_gate.settle import Settler
+from ollama_gate.sharing import Hold
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream
@@ -70,7 +70,7 @@ class Pipeline:
     ) -> None:
         """Put the stages together; nothing is sent yet."""
         self.config = config
-        self.policies = Policies(config, lambda: Features.of(catalog.version))
+        self.policies = Policies(config, lambda: Features.of(catalog.version), catalog, admission.disputed)
         self._upstream = upstream
         self._catalog = catalog
         self._counter = counter
@@ -142,7 +142,7 @@ class Pipeline:
         Raises:
             Refused: 404 for a model that Ollama does not have, 400 for one that cannot be counted.
         """
-        card = await self._catalog.card(inference.model)
+        card = await self._card(inference.model)
         if card is None or card.mode is Mode.REMOTE:
             raise Refused(_not_counted(inference.model, remote=card is not None))
         applied = self.policies.for_card(card)
@@ -185,13 +185,16 @@ class Pipeline:
         """The model's card; None when Ollama has no such model, and then its own answer is the right one."""
         card = self._catalog.at_hand(inference.model)
         if card is None and inference.model:
-            try:
-                card = await self._catalog.card(inference.model)
-            except InvalidName as bad:
-                raise Refused(Refusal(400, "invalid_model_name", str(bad), param="model")) from bad
+            card = await self._card(inference.model)
         if card is not None:
             turn.model = card.key
         return card
+
+    async def _card(self, name: str) -> ModelCard | None:
+        try:
+            return await self._catalog.card(name)
+        except InvalidName as bad:
+            raise Refused(Refusal(400, "invalid_model_name", str(bad), param="model")) from bad
 
     async def _judge(self, inference: InferenceRequest, card: ModelCard | None, turn: Turn, raw: bytes) -> Judged:
         """The verdict: sent on, counted or not, or refused."""
@@ -284,7 +287,7 @@ class Pipeline:
         inference: InferenceRequest,
         judged: Judged,
         turn: Turn,
-        lease: Lease | FreePass,
+        lease: Hold,
     ) -> Answer:
         """Send the gate's own body; returns with Ollama's status line."""
         forced = force(inference, judged.applied.window, judged.output)
