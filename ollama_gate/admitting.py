@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from ollama_gate.admission.alerts import Alert
 from ollama_gate.admission.demand import Demand
-from ollama_gate.admission.gatekeeper import Gatekeeper, Lease
+from ollama_gate.admission.gatekeeper import Gatekeeper
 from ollama_gate.admission.holdings import MemoryPolicy, OnFull
 from ollama_gate.admission.memory import LaunchPlan
 from ollama_gate.admission.queue import QueuePolicy, SlotQueue
@@ -24,8 +24,9 @@ from ollama_gate.config import Config
 from ollama_gate.machine import memory_bytes
 from ollama_gate.observe.instruments import Read
 from ollama_gate.observe.metrics import Metrics
-from ollama_gate.policies import Applied
+from ollama_gate.policies import Applied, Dispute
 from ollama_gate.requests import Control
+from ollama_gate.sharing import Hold, SharedRunners
 from ollama_gate.upstream.client import Upstream
 
 GUARD_EVERY: Final = 15.0
@@ -88,6 +89,7 @@ class Admission:
             on_alert=self._alerted,
             clock=clock,
         )
+        self._shared = SharedRunners(loader=self._loader, running=self._running, unload=self._unload)
         self._show_metrics()
 
     def configure(self, config: Config, *, upstream: Upstream, catalog: Catalog) -> None:
@@ -96,12 +98,15 @@ class Admission:
         self._demands.clear()
         self.gatekeeper.scheduler.configure(_queue_policy(config), memory_policy(config), self._clock())
 
-    def lease(self, card: ModelCard | None, applied: Applied, client: str, control: Control) -> Lease | FreePass:
+    def lease(self, card: ModelCard | None, applied: Applied, client: str, control: Control) -> Hold:
         """A hold on a slot and memory, to be entered with `async with`."""
         if card is None or card.mode is Mode.REMOTE:
             return FreePass()
         self._cards[card.runner] = card
-        return self.gatekeeper.lease(card.runner, client, self.demand(card, applied), control=control)
+        lease = self.gatekeeper.lease(card.runner, client, self.demand(card, applied), control=control)
+        if control is Control.UNLOAD:
+            return lease
+        return self._shared.hold(card, lease, slots=0 if control is Control.LOAD else 1)
 
     def demand(self, card: ModelCard, applied: Applied) -> Demand:
         """What this model takes when it is loaded as the gate asks for it."""
@@ -149,7 +154,22 @@ class Admission:
         if card is None:
             return name
         self._cards[card.runner] = card
+        self._shared.met(card)
         return card.runner
+
+    async def _loader(self, runner: str) -> ModelCard | None:
+        """The card of the name that a runner was loaded by; None when it is not loaded."""
+        for row in await self._catalog.residents():
+            name = row.get("model")
+            await self._meet(name)
+            card = self._catalog.last_known(name) if isinstance(name, str) else None
+            if card is not None and card.runner == runner:
+                return card
+        return None
+
+    def _running(self, runner: str) -> int:
+        queue = self.gatekeeper.scheduler.queues.get(runner)
+        return 0 if queue is None else queue.running
 
     async def _unload(self, runner: str) -> None:
         body = {"model": self._called(runner), "keep_alive": 0}
@@ -164,6 +184,15 @@ class Admission:
         facts = alert_facts(alert, self._called)
         self._metrics.alerts.labels(facts["kind"]).inc()
         self._log.warning(_WORDS[facts["kind"]], **facts)
+
+    def disputed(self, dispute: Dispute) -> None:
+        """Say which names share a runner and yet have different windows declared."""
+        self._log.warning(
+            "names over one file of weights have different windows declared: all of them get one",
+            declared={name: num_ctx for name, num_ctx, _ in dispute.wishes},
+            num_ctx=dispute.num_ctx,
+            shift=dispute.shift,
+        )
 
     def status(self, card: ModelCard, applied: Applied) -> dict[str, Any]:
         """Slots and memory of one model, for the status page."""

@@ -14,6 +14,7 @@ from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.errors import RenderError, TemplateRefused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
 from ollama_gate.requests import InferenceRequest
+from ollama_gate.sharing import serves
 from ollama_gate.upstream.client import Upstream
 from ollama_gate.window import Output, Window
 
@@ -62,9 +63,14 @@ class Asker:
         return text
 
     async def loaded(self, card: ModelCard) -> bool:
-        """Whether Ollama has this model in memory; no answer counts as no."""
+        """Whether Ollama has this model in memory, in its own mode; no answer counts as no."""
         try:
             rows = await self._catalog.residents()
         except UpstreamError:
             return False
-        return any(row.get("digest") == card.digest for row in rows)
+        return any(row.get("digest") == card.digest or self._serves(row.get("model"), card) for row in rows)
+
+    def _serves(self, name: object, card: ModelCard) -> bool:
+        """Whether a resident stands for this model too: names may share a file."""
+        loader = self._catalog.last_known(name) if isinstance(name, str) else None
+        return loader is not None and serves(loader, card)

@@ -1,0 +1,192 @@
+"""Names that share one GGUF file in different modes: a native one never runs on what a rendered one has loaded.
+
+Names over one file share one runner, and it keeps the mode of the name that loaded it (`server/sched.go:needsReload`
+does not look at the mode, Ollama v0.33). Loaded by a name that Ollama renders for, it writes the prompts of a native
+name in llama.cpp's own ChatML and refuses tools: another text, another count. So before a native request goes out the
+runner is unloaded, once those that run on it are done, and nobody else loads it in between. The other way round all is
+well.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.errors import UpstreamBroken
+
+_POLL: Final = 0.05
+"""Seconds between two looks, while a runner is made free."""
+_PATIENCE: Final = 30.0
+"""Seconds in which Ollama has to unload an idle runner."""
+
+
+class Hold(Protocol):
+    """A lease, or what stands for one."""
+
+    @property
+    def waited(self) -> float:
+        """Seconds in the queue."""
+        ...
+
+    def answered(self) -> None:
+        """Ollama has begun to answer."""
+        ...
+
+    def failed(self) -> None:
+        """Nothing was loaded."""
+        ...
+
+    async def __aenter__(self) -> Self:
+        """Wait for the turn."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free everything."""
+        ...
+
+
+class SharedRunners:
+    """Runners that are used by native and by rendered names. It lives on one event loop."""
+
+    def __init__(
+        self,
+        *,
+        loader: Callable[[str], Awaitable[ModelCard | None]],
+        running: Callable[[str], int],
+        unload: Callable[[str], Awaitable[object]],
+    ) -> None:
+        """Begin with none.
+
+        Args:
+            loader: whose name a runner was loaded by; None when it is not loaded. Raises UpstreamError.
+            running: how many requests hold a slot of it.
+            unload: tells Ollama to unload it. Raises UpstreamError.
+        """
+        self._loader = loader
+        self._running = running
+        self._unload = unload
+        self._kinds: dict[str, set[bool]] = {}
+        self._changes: dict[str, tuple[SharedHold, asyncio.Event]] = {}
+        """Runners that are being made native, by whom; the others wait for the event."""
+        self._held_back: Counter[str] = Counter()
+
+    def met(self, card: ModelCard) -> bool:
+        """Note who uses a runner; whether names of both kinds do."""
+        kinds = self._kinds.setdefault(card.runner, set())
+        kinds.add(is_native(card))
+        return len(kinds) > 1
+
+    def hold(self, card: ModelCard, lease: Hold, *, slots: int) -> Hold:
+        """The lease, made to wait where the runner has to be loaded anew for it, or is for another.
+
+        Args:
+            card: whose request it is.
+            lease: what it holds; it takes so many `slots` of a loaded runner.
+            slots: 1, or 0 for a preload.
+        """
+        return SharedHold(self, card, lease, slots) if self.met(card) else lease
+
+    async def enter(self, hold: "SharedHold") -> None:
+        """Come back when the request can go out.
+
+        Raises:
+            UpstreamError: Ollama does not answer, or does not unload it.
+        """
+        runner = hold.card.runner
+        while (change := self._changes.get(runner)) is not None:
+            self._held_back[runner] += 1
+            try:
+                await change[1].wait()
+            finally:
+                self._held_back[runner] -= 1
+        if not is_native(hold.card):
+            return
+        self._changes[runner] = hold, asyncio.Event()
+        try:
+            await self._make_free(hold, runner)
+        except BaseException:
+            self.done(hold)
+            raise
+
+    async def _make_free(self, hold: "SharedHold", runner: str) -> None:
+        loader = await self._loader(runner)
+        if loader is None:
+            return  # it will be loaded natively, by this very request: whoever else wants it waits for that
+        if is_native(loader):
+            self.done(hold)
+            return
+        while self._running(runner) - self._held_back[runner] > hold.slots:  # noqa: ASYNC110 - rare: nobody tells
+            await asyncio.sleep(_POLL)
+        await self._unload(runner)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while await self._loader(runner) is not None:  # noqa: ASYNC110 - Ollama does not tell
+                    await asyncio.sleep(_POLL)
+        except TimeoutError:
+            raise UpstreamBroken(f"Ollama did not unload {loader.name}, which shares its file") from None
+
+    def done(self, hold: "SharedHold") -> None:
+        """The runner is native now, or the request is over: let the others go on."""
+        change = self._changes.get(hold.card.runner)
+        if change is not None and change[0] is hold:
+            del self._changes[hold.card.runner]
+            change[1].set()
+
+
+class SharedHold:
+    """A lease on a runner that names of both kinds use."""
+
+    __slots__ = ("_lease", "_runners", "card", "slots")
+
+    def __init__(self, runners: SharedRunners, card: ModelCard, lease: Hold, slots: int) -> None:
+        """Join the two; see `SharedRunners.hold`."""
+        self._runners = runners
+        self._lease = lease
+        self.card = card
+        self.slots = slots
+
+    @property
+    def waited(self) -> float:
+        """Seconds in the queue."""
+        return self._lease.waited
+
+    def answered(self) -> None:
+        """Ollama has begun to answer: the runner is loaded."""
+        self._lease.answered()
+        self._runners.done(self)
+
+    def failed(self) -> None:
+        """Nothing was loaded."""
+        self._lease.failed()
+
+    async def __aenter__(self) -> Self:
+        """Wait for the turn, and for the runner."""
+        await self._lease.__aenter__()
+        try:
+            await self._runners.enter(self)
+        except BaseException as error:
+            self._lease.failed()
+            await self._lease.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free everything."""
+        self._runners.done(self)
+        await self._lease.__aexit__(kind, error, trace)
+
+
+def serves(loader: ModelCard, card: ModelCard) -> bool:
+    """Whether a runner that was loaded by one name serves another as it would serve itself."""
+    return loader.runner == card.runner and (is_native(loader) or not is_native(card))
+
+
+def is_native(card: ModelCard) -> bool:
+    """Whether llama-server renders this name's chats."""
+    return card.mode in (Mode.JINJA, Mode.CHATML)
