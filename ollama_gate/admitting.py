@@ -194,6 +194,15 @@ class Admission:
             shift=dispute.shift,
         )
 
+    def disputed(self, dispute: Dispute) -> None:
+        """Say which names share a runner and yet have different windows declared."""
+        self._log.warning(
+            "names over one file of weights have different windows declared: all of them get one",
+            declared={name: num_ctx for name, num_ctx, _ in dispute.wishes},
+            num_ctx=dispute.num_ctx,
+            shift=dispute.shift,
+        )
+
     def status(self, card: ModelCard, applied: Applied) -> dict[str, Any]:
         """Slots and memory of one model, for the status page."""
         scheduler, demand, now = self.gatekeeper.scheduler, self.demand(card, applied), self._clock()

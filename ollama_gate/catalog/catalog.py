@@ -5,7 +5,7 @@ at most seconds old, and cards are kept by digest.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,9 @@ FRESH: Final = 5.0
 STALE: Final = 60.0
 """Seconds up to which an older listing is still used while a new one is fetched in the background."""
 _CARDS: Final = 512
+_ALIKE: Final = 1024**2
+"""Bytes by which two models over one file of weights may differ at most: template, license, parameters."""
+_MOST_ALIKE: Final = 64
 
 
 class Ollama(Protocol):
@@ -60,6 +63,10 @@ class Listing:
     """/api/tags as Ollama wrote it; None when it answered with an error."""
 
 
+_Read = dict[tuple[str, str], ModelCard | UpstreamError | None]
+"""What was read, by canonical name and digest; None where Ollama answered with an error."""
+
+
 class Catalog:
     """Cards of the models of one Ollama. It runs on one event loop and needs no lock."""
 
@@ -75,9 +82,11 @@ class Catalog:
         self._listing: Listing | None = None
         self._listing_task: asyncio.Task[Listing] | None = None
         self._cards: dict[tuple[str, str], ModelCard] = {}
-        self._card_tasks: dict[tuple[str, str], asyncio.Task[ModelCard | None]] = {}
+        self._card_tasks: dict[tuple[str, str], asyncio.Task[_Read]] = {}
         self._spelled: dict[str, str] = {}
         self._generation = 0
+        self.revision = 0
+        """Changes with everything that `sharing` may answer."""
         self.version: str | None = None
         """Ollama's version, once it has answered."""
         self.changed: list[Callable[[], None]] = []
@@ -128,7 +137,7 @@ class Catalog:
         if listed is None:
             return _cloud_card(key, name) if is_cloud(name) else None
         found = self._cards.get((key, listed.digest))
-        return found if found is not None else await self._fetch_card(key, listed)
+        return found if found is not None else await self._fetch_card(key, listed, listing)
 
     async def fresh_card(self, name: str) -> ModelCard | None:
         """The same by a listing that is fresh, for whoever is told of a model rather than served by it.
@@ -174,6 +183,13 @@ class Catalog:
         pairs = [(key, row.digest) for key, row in listing.models.items()]
         return [self._cards[pair] for pair in pairs if pair in self._cards]
 
+    def sharing(self, card: ModelCard) -> list[ModelCard]:
+        """The cards of all names over the same file of weights, this one among them.
+
+        It is complete: with a model's card, those of all models are read that may share its file.
+        """
+        return [other for other in self.known() if other.runner == card.runner] if card.runner else [card]
+
     async def residents(self) -> list[Json]:
         """The rows of /api/ps: the models that are loaded now."""
         answer = await self._ollama.get_json("/api/ps")
@@ -201,6 +217,7 @@ class Catalog:
             self._cards.clear()
             self._card_tasks.clear()
         self.version = version
+        self.revision += 1
         for call in self.changed:
             call()
 
@@ -256,31 +273,54 @@ class Catalog:
         if generation == self._generation:
             before = self._listing
             self._listing = listing
+            self.revision += before is None or before.models != models
             if before is not None and before.models != models:
                 for call in self.changed:
                     call()
         return listing
 
-    async def _fetch_card(self, key: str, listed: Listed) -> ModelCard | None:
+    async def _fetch_card(self, key: str, listed: Listed, listing: Listing) -> ModelCard | None:
         pair = (key, listed.digest)
         task = self._card_tasks.get(pair)
         if task is None:
-            task = spawn(self._read_card(key, listed), name=f"card of {listed.name}", quiet=True)
-            self._card_tasks[pair] = task
-            task.add_done_callback(lambda _: self._card_tasks.pop(pair, None))
-        return await asyncio.shield(task)
+            alike = {pair: listed}
+            for other, row in listing.models.items():
+                if len(alike) < _MOST_ALIKE and self._may_share((other, row.digest), row, listed):
+                    alike[other, row.digest] = row
+            task = spawn(self._read_cards(alike), name=f"card of {listed.name}", quiet=True)
+            for each in alike:
+                self._card_tasks[each] = task
+            task.add_done_callback(lambda _: [self._card_tasks.pop(each, None) for each in alike])
+        found = (await asyncio.shield(task))[pair]
+        if isinstance(found, UpstreamError):
+            raise found
+        return found
 
-    async def _read_card(self, key: str, listed: Listed) -> ModelCard | None:
-        show = await self._ollama.post_json("/api/show", {"model": listed.name})
+    def _may_share(self, pair: tuple[str, str], row: Listed, listed: Listed) -> bool:
+        """Whether a model that is still unknown may lie over the same file as another."""
+        near = abs(row.size - listed.size) <= _ALIKE
+        return near and pair not in self._cards and pair not in self._card_tasks and not is_cloud(row.name)
+
+    async def _read_cards(self, rows: Mapping[tuple[str, str], Listed]) -> _Read:
+        """Read several cards; they become known together, so that nobody sees one name of a file without the others."""
+        read = dict(zip(rows, await asyncio.gather(*(self._read_card(*row) for row in rows.items())), strict=True))
+        for pair, card in read.items():
+            if isinstance(card, ModelCard):
+                if len(self._cards) >= _CARDS:
+                    self._cards.pop(next(iter(self._cards)))
+                self._cards[pair] = card
+        self.revision += 1
+        return read
+
+    async def _read_card(self, pair: tuple[str, str], listed: Listed) -> ModelCard | UpstreamError | None:
+        try:
+            show = await self._ollama.post_json("/api/show", {"model": listed.name})
+        except UpstreamError as failure:
+            return failure  # the others may be had all the same
         if not isinstance(show, dict):
             return None
-        card = card_from_show(key, listed.name, listed.digest, show, size=listed.size)
-        if is_cloud(listed.name):
-            card = replace(card, mode=Mode.REMOTE)
-        if len(self._cards) >= _CARDS:
-            self._cards.pop(next(iter(self._cards)))
-        self._cards[key, listed.digest] = card
-        return card
+        card = card_from_show(pair[0], listed.name, listed.digest, show, size=listed.size)
+        return replace(card, mode=Mode.REMOTE) if is_cloud(listed.name) else card
 
 
 def _decoded(raw: bytes) -> Any:

@@ -10,7 +10,6 @@ from ollama_gate.catalog.names import canonical, display
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
 from ollama_gate.policies import Policies
-from ollama_gate.window import Window
 
 PAD: Final = 256
 """llama-server rounds a slot up to a multiple of this many tokens."""
@@ -56,6 +55,15 @@ class Seen:
     cards: tuple[ModelCard, ...]
     resident: tuple[Resident, ...] = ()
 
+    @property
+    def revision(self) -> int:
+        """What was seen does not change."""
+        return 0
+
+    def sharing(self, card: ModelCard) -> list[ModelCard]:
+        """The names over the same file of weights, this one among them."""
+        return [other for other in self.cards if other.runner == card.runner]
+
 
 def examine(config: Config, seen: Seen | None) -> list[Finding]:
     """Everything worth saying, the worst first and what is put right alike together.
@@ -68,7 +76,7 @@ def examine(config: Config, seen: Seen | None) -> list[Finding]:
     else:
         features = Features.of(seen.version)
         findings += _version(features)
-        policies = Policies(config, lambda: features)
+        policies = Policies(config, lambda: features, seen)
         findings += _models(config, policies, seen)
         findings += _shared(policies, seen)
         findings += _windows(policies, seen)
@@ -153,17 +161,13 @@ def _models(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]
 
 
 def _shared(policies: Policies, seen: Seen) -> Iterator[Finding]:
-    runners: dict[str, dict[str, Window]] = {}
-    for card in seen.cards:
-        window = policies.for_card(card).window
-        if window is not None and card.runner:
-            runners.setdefault(card.runner, {})[card.name] = window
-    for windows in runners.values():
-        if len({(window.num_ctx, window.shift) for window in windows.values()}) > 1:
-            sizes = ", ".join(f"{name} {window.num_ctx}" for name, window in sorted(windows.items()))
-            what = f"share one file of weights with different windows ({sizes}): each change of name reloads it"
-            about = ", ".join(sorted(windows))
-            yield Finding(Level.WARNING, about, what, "give them the same num_ctx and shift")
+    disputes = {dispute: None for card in seen.cards if (dispute := policies.dispute(card)) is not None}
+    for dispute in disputes:
+        declared = ", ".join(f"{name} {num_ctx}" for name, num_ctx, _ in dispute.wishes if num_ctx is not None)
+        shift = ", ".join(f"{name} shift = {shift}".lower() for name, _, shift in dispute.wishes if shift is not None)
+        what = f"share one file of weights, and so one window: {declared or shift} cannot all be had"
+        fix = f"all get num_ctx {dispute.num_ctx}, shift {str(dispute.shift).lower()}: declare the same for each"
+        yield Finding(Level.WARNING, ", ".join(name for name, *_ in dispute.wishes), what, fix)
 
 
 def _windows(policies: Policies, seen: Seen) -> Iterator[Finding]:

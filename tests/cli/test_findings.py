@@ -104,12 +104,27 @@ def test_a_window_beyond_the_trained_length_is_told_with_what_is_given_instead()
     assert "8192 is more than the 2048" in findings[1].what
 
 
-def test_names_that_share_a_file_and_differ_in_window_are_told() -> None:
-    cards = (card("a:latest", blob="/b/1"), card("b:latest", blob="/b/1"), card("c:latest", blob="/b/2"))
-    assert examine(config(), seen(*cards)) == []
-    findings = examine(config(b=ModelKeys(num_ctx=4096, budget=4000)), seen(*cards))
-    assert said(findings) == [("warning", "a:latest, b:latest")]
-    assert "(a:latest 8192, b:latest 4096)" in findings[0].what
+SHARED = (card("a:latest", blob="/b/1"), card("b:latest", blob="/b/1"), card("c:latest", blob="/b/2"))
+
+
+def test_names_that_share_a_file_and_have_different_windows_declared_are_told() -> None:
+    some = config(a=ModelKeys(num_ctx=8192, budget=4000), b=ModelKeys(num_ctx=4096, budget=4000))
+    [found] = examine(some, seen(*SHARED))
+    assert (found.level, found.about) == ("warning", "a:latest, b:latest")
+    assert "a:latest 8192, b:latest 4096 cannot all be had" in found.what
+    assert "all get num_ctx 8192, shift false" in found.fix
+
+
+def test_names_that_share_a_file_need_no_more_than_one_declaration() -> None:
+    assert examine(config(), seen(*SHARED)) == []
+    assert examine(config(b=ModelKeys(num_ctx=16384, budget=9000)), seen(*SHARED)) == []
+
+
+def test_names_that_share_a_file_and_shift_differently_are_told() -> None:
+    some = config(a=ModelKeys(shift=False), b=ModelKeys(shift=True))
+    found = [one for one in examine(some, seen(*SHARED)) if "share" in one.what]
+    assert len(found) == 1
+    assert "a:latest shift = false, b:latest shift = true" in found[0].what
 
 
 def test_a_model_that_is_not_installed_is_worth_a_note() -> None:
