@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import anthropic
+import pydantic
 import pytest
 from anthropic.types import MessageParam, ToolParam, ToolUseBlock
 from compressing import CODINGS, Compressing
@@ -33,6 +34,13 @@ PIXEL = base64.b64encode(
         "a5b50000000049454e44ae426082"
     )
 ).decode()
+
+
+class Town(pydantic.BaseModel):
+    """What structured output is asked for."""
+
+    name: str
+    people: int
 
 
 @pytest.fixture
@@ -185,6 +193,12 @@ class TestMessages:
             }
         ]
         assert client.messages.create(model="rehearsal-vision", messages=question, max_tokens=8).content
+
+    def test_structured_output_is_parsed(self, client: anthropic.Anthropic, served: Served) -> None:
+        answer = client.messages.parse(model=served.chat, messages=HELLO, max_tokens=200, output_format=Town)
+        assert isinstance(answer.parsed_output, Town)
+        with client.messages.stream(model=served.chat, messages=HELLO, max_tokens=200, output_format=Town) as stream:
+            assert isinstance(stream.get_final_message().parsed_output, Town)
 
     async def test_asynchronous(self, async_client: anthropic.AsyncAnthropic, served: Served) -> None:
         answer = await async_client.messages.create(model=served.chat, messages=HELLO, max_tokens=8)

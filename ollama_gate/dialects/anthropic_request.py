@@ -1,7 +1,7 @@
 """POST /v1/messages: the request, made one for /api/chat (`anthropic/anthropic.go:FromMessagesRequest`, Ollama v0.33).
 
-Where the gate does more than Ollama: `tool_choice` `none` is honoured, server-side tools follow the operator's policy,
-and requests for a count are read too.
+Where the gate does more than Ollama: `tool_choice` `none` and a schema for the answer are honoured, server-side tools
+follow the operator's policy, and requests for a count are read too.
 """
 
 from collections.abc import Mapping
@@ -119,6 +119,9 @@ def _translated(
     if tools:
         native["tools"] = tools
     native["options"] = _options(body, asked)
+    schema = _schema(body)
+    if schema is not None:
+        native["format"] = schema
     think = _think(body)
     if think is not None:
         native["think"] = think
@@ -157,6 +160,16 @@ def _think(body: Json) -> bool | str | None:
     if effort == "xhigh":
         return "high"
     return effort if effort in ("high", "medium", "low", "max") else None
+
+
+def _schema(body: Json) -> Json | None:
+    """The JSON schema that the answer must follow, which Ollama's own layer overlooks; None when there is none."""
+    config = record(body, "output_config", REQUEST, "anthropic.OutputConfig") or {}
+    wish = config.get("format")
+    if not isinstance(wish, dict) or wish.get("type") != "json_schema":
+        return None
+    schema = wish.get("schema")
+    return schema if isinstance(schema, dict) else None
 
 
 def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json]:

@@ -1,0 +1,217 @@
+"""Where the gate does better than Ollama's own /v1 layer, one test for each line of the table in docs/dialects.md."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.cases import front
+from support.dialects import events
+from support.gate import running_gate
+from support.http import Reply, ask
+from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, ScriptedOllama, model, whole
+from support.v1_lanes import LANES, Lane, line
+
+DOCS = Path(__file__).parents[2] / "docs" / "dialects.md"
+MODEL = "llama3.2"
+HELLO = [{"role": "user", "content": "Hello."}]
+CHAT = {"model": MODEL, "messages": HELLO}
+MESSAGES = {**CHAT, "max_tokens": 50}
+RESPONSES = {"model": MODEL, "input": "Hello."}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CALL = {"id": "call_1", "function": {"index": 0, "name": "weather", "arguments": {"city": "Oslo"}}}
+
+
+def said(content: str = "", **message: Any) -> dict[str, Any]:
+    return {"message": {"role": "assistant", "content": content, **message}, "done": False}
+
+
+def done(reason: str = "stop", prompt: int = 9, completion: int = 3, **more: Any) -> dict[str, Any]:
+    counts = {"prompt_eval_count": prompt, "eval_count": completion}
+    return {**said(), "done": True, "done_reason": reason, **counts, **more}
+
+
+async def answered(path: str, body: Any, *chunks: Mapping[str, Any], **headers: str) -> tuple[Reply, list[Got]]:
+    """What a client gets when Ollama answers so, as a stream or whole, and what Ollama got."""
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        if body.get("stream"):
+            writer.write(STREAM_HEAD + b"".join(map(line, chunks)) + LAST_CHUNK)
+        else:
+            writer.write(whole({"model": MODEL, "created_at": "2026-11-30T08:20:39.9Z", **chunks[0]}))
+
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    models = {f"{MODEL}:latest": model(MODEL, capabilities=["completion", "tools", "thinking"])}
+    async with ScriptedOllama(script, models) as ollama, running_gate(ollama.url) as gate:
+        return await ask(gate.address, "POST", path, body, named), ollama.got
+
+
+def told(reply: Reply) -> list[tuple[str, Any]]:
+    return list(events(reply.body.decode()))
+
+
+async def test_max_completion_tokens_is_honoured() -> None:
+    body = {**CHAT, "max_completion_tokens": 2, "max_tokens": 500}
+    _, [got] = await answered("/v1/chat/completions", body, done("length", completion=2))
+    assert got.json["options"]["num_predict"] == 2
+
+
+@pytest.mark.parametrize("lane", LANES.values(), ids=LANES)
+async def test_a_death_in_mid_stream_is_told(lane: Lane) -> None:
+    text = {"response": "Hel", "done": False} if lane.native == "/api/generate" else said("Hel")
+    reply, _ = await answered(lane.path, lane.body(), text, {"error": "the runner died"})
+    assert lane.text_of(reply) == "Hel"
+    assert lane.failure(reply)["message"] == "the runner died"
+    assert not lane.ended(reply)
+
+
+async def test_an_answer_that_was_cut_is_incomplete() -> None:
+    cut = {**said("Hel"), **done("length"), "message": said("Hel")["message"]}
+    reply, _ = await answered("/v1/responses", RESPONSES, cut)
+    assert (reply.json["status"], reply.json["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    streamed, _ = await answered("/v1/responses", {**RESPONSES, "stream": True}, said("Hel"), done("length"))
+    assert told(streamed)[-1][0] == "response.incomplete"
+
+
+async def test_text_beside_a_function_call_is_kept() -> None:
+    answer = {**done(), "message": said("I look.", tool_calls=[CALL])["message"]}
+    reply, _ = await answered("/v1/responses", RESPONSES, answer)
+    assert [item["type"] for item in reply.json["output"]] == ["message", "function_call"]
+    assert reply.json["output"][0]["content"][0]["text"] == "I look."
+
+
+@pytest.mark.parametrize(("completion", "reason"), [(50, "max_tokens"), (20, "model_context_window_exceeded")])
+async def test_a_full_window_has_its_own_stop_reason(completion: int, reason: str) -> None:
+    reply, _ = await answered("/v1/messages", MESSAGES, done("length", completion=completion))
+    assert reply.json["stop_reason"] == reason
+
+
+async def test_a_message_starts_with_the_real_count() -> None:
+    body = {**MESSAGES, "messages": [{"role": "user", "content": "東京 Tromsø " * 30}], "stream": True}
+    async with front() as gate:
+        await gate.ask("/v1/messages", {**MESSAGES, "max_tokens": 1})
+        reply = await gate.ask("/v1/messages", body)
+        entry = gate.got()[-1]
+    [start] = [data for name, data in told(reply) if name == "message_start"]
+    assert start["message"]["usage"]["input_tokens"] == entry.prompt_tokens
+
+
+async def test_thinking_after_text_is_kept() -> None:
+    reply, _ = await answered("/v1/messages", {**MESSAGES, "stream": True}, said("A."), said(thinking="Hm."), done())
+    deltas = [data["delta"] for name, data in told(reply) if name == "content_block_delta"]
+    assert deltas == [{"type": "text_delta", "text": "A."}, {"type": "thinking_delta", "thinking": "Hm."}]
+
+
+async def test_an_empty_answer_is_an_empty_list() -> None:
+    reply, _ = await answered("/v1/messages", MESSAGES, done())
+    assert reply.json["content"] == []
+    streamed, _ = await answered("/v1/responses", {**RESPONSES, "stream": True}, done())
+    assert told(streamed)[-1][1]["response"]["output"] == []
+
+
+async def test_no_models_are_an_empty_list() -> None:
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        raise AssertionError("nothing is run")
+
+    async with ScriptedOllama(script, {}) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "GET", "/v1/models")
+    assert reply.json == {"object": "list", "data": []}
+
+
+async def test_cached_tokens_are_told() -> None:
+    answer = done(prompt=9, prompt_eval_cached_count=7)
+    chat, _ = await answered("/v1/chat/completions", CHAT, answer)
+    response, _ = await answered("/v1/responses", RESPONSES, answer)
+    message, _ = await answered("/v1/messages", MESSAGES, answer)
+    assert chat.json["usage"]["prompt_tokens_details"] == {"cached_tokens": 7}
+    assert response.json["usage"]["input_tokens_details"] == {"cached_tokens": 7}
+    assert message.json["usage"] == {"input_tokens": 2, "cache_read_input_tokens": 7, "output_tokens": 3}
+
+
+async def test_tool_choice_none_is_honoured() -> None:
+    function = {"name": "weather", "description": "", "parameters": SCHEMA}
+    asked: dict[str, Any] = {
+        "/v1/chat/completions": {**CHAT, "tools": [{"type": "function", "function": function}], "tool_choice": "none"},
+        "/v1/responses": {**RESPONSES, "tools": [{"type": "function", **function}], "tool_choice": "none"},
+        "/v1/messages": {
+            **MESSAGES,
+            "tools": [{"name": "weather", "input_schema": SCHEMA}],
+            "tool_choice": {"type": "none"},
+        },
+    }
+    for path, body in asked.items():
+        reply, [got] = await answered(path, body, done())
+        assert not got.json.get("tools")
+        assert reply.gate("note") == "tool_choice none: the tools were left out"
+
+
+async def test_a_schema_for_a_message_is_honoured() -> None:
+    wish = {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
+    _, [got] = await answered("/v1/messages", {**MESSAGES, **wish}, done())
+    assert got.json["format"] == SCHEMA
+
+
+async def test_a_list_of_one_prompt_is_unwrapped() -> None:
+    _, [got] = await answered("/v1/completions", {"model": MODEL, "prompt": ["Once."]}, {"response": "", "done": True})
+    assert got.json["prompt"] == "Once."
+
+
+@pytest.mark.parametrize("prompt", [["One.", "Two."], [1, 2], [[1], [2]], []])
+async def test_other_lists_of_prompts_are_refused_in_plain_words(prompt: list[Any]) -> None:
+    reply, got = await answered("/v1/completions", {"model": MODEL, "prompt": prompt}, {"done": True})
+    assert not got
+    assert (reply.status, reply.json["error"]["param"]) == (400, "prompt")
+    assert "unmarshal" not in reply.json["error"]["message"]
+
+
+async def test_a_message_without_content_is_named() -> None:
+    body = {**MESSAGES, "messages": [*HELLO, {"role": "assistant"}]}
+    reply, _ = await answered("/v1/messages", body, done())
+    assert (reply.status, reply.json["error"]["message"]) == (400, "messages[1].content is required")
+
+
+async def test_keep_alive_is_a_header() -> None:
+    for value, sent in (("5m", "5m"), ("30", 30), ("0", 0)):
+        _, [got] = await answered("/v1/chat/completions", CHAT, done(), x_ollama_gate_keep_alive=value)
+        assert got.json["keep_alive"] == sent
+
+
+async def test_a_model_whose_name_has_slashes_is_found() -> None:
+    async with front() as gate:
+        for name in ("mylab/llama3.2", "hf.co/example-org/Example-7B-GGUF:Q4_K_M"):
+            reply = await gate.ask(f"/v1/models/{name}", method="GET")
+            quoted = await gate.ask(f"/v1/models/{name.replace('/', '%2F')}", method="GET")
+            assert (reply.status, reply.json["id"]) == (200, name)
+            assert quoted.body == reply.body
+
+
+async def test_prompts_are_counted_without_being_run() -> None:
+    async with front() as gate:
+        counts = [
+            await gate.ask("/v1/messages/count_tokens", CHAT),
+            await gate.ask("/v1/responses/input_tokens", RESPONSES),
+        ]
+        assert not gate.got()
+    assert all(reply.json["input_tokens"] > 0 for reply in counts)
+
+
+async def test_a_prompt_that_is_too_long_is_refused_and_never_cut() -> None:
+    async with front(window=512) as gate:
+        reply = await gate.ask(
+            "/v1/chat/completions", {**CHAT, "messages": [{"role": "user", "content": "word " * 600}]}
+        )
+        assert not gate.got()
+    assert reply.json["error"]["code"] == "context_length_exceeded"
+
+
+def test_the_table_in_the_docs_names_these_tests() -> None:
+    """Each line of the table ends in the name of what shows it, and each test here is named there."""
+    table = DOCS.read_text("utf-8").partition("## Where the gate does better")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(test_\w+)`", table))
+    here = {name for name in globals() if name.startswith("test_")} - {"test_the_table_in_the_docs_names_these_tests"}
+    assert named == here
+    rows = [row for row in table.splitlines() if row.startswith("| ")][1:]
+    assert all(re.search(r"`test_\w+` \|$", row) for row in rows)
