@@ -47,7 +47,7 @@ def served() -> Iterator[Served]:
             gate = await stack.enter_async_context(running_gate(upstream, upstream={"num_parallel": 4}))
             host, port = gate.address
             models = {name: _model(name) for name in ("chat", "tools", "thinking", "embed")}
-            started.append(Served(url=f"http://{host}:{port}", real=bool(REAL), **models))
+            started.append(Served(url=f"http://{host}:{port}", upstream=upstream, real=bool(REAL), **models))
             ready.set()
             await asyncio.to_thread(done.wait)
 

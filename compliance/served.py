@@ -8,6 +8,8 @@ class Served:
     """Where the gate is, and which models are behind it."""
 
     url: str
+    upstream: str
+    """The Ollama behind it."""
     chat: str
     tools: str
     thinking: str
