@@ -64,7 +64,7 @@ async def test_every_count_is_exact_whoever_came_first(order: tuple[str, ...]) -
 
 async def test_a_runner_that_was_loaded_past_the_gate_is_unloaded_too() -> None:
     async with front() as line:
-        await line.straight("/api/chat", chat(RENDERED))
+        await line.straight("/api/chat", chat(RENDERED, options={"num_ctx": 8192}, shift=False, truncate=False))
         line.gate.wiring.admission.gatekeeper.look()
         await until(lambda: line.gate.wiring.catalog.last_known(RENDERED))
         await exactly(line, chat(NATIVE, tools=[TOOL]))
