@@ -208,7 +208,8 @@ class Wiring:
     def model_status(self, card: ModelCard) -> dict[str, Any]:
         """What the status page shows of a model."""
         applied = self.pipeline.policies.for_card(card)
-        known = self.counter.known(card)
+        known = self.counter.met(card)
+        unmet = "being built" if known.preparing is not None else "not needed yet"
         room = applied.window
         return {
             "name": card.name,
@@ -218,7 +219,7 @@ class Wiring:
             "budget": room.budget if room is not None else None,
             "embed_limit": applied.embeds.tokens if applied.embeds is not None else None,
             **(self.admission.status(card, applied) if card.digest else {}),
-            "tokenizer": "ready" if known.meter is not None else known.why or "being built",
+            "tokenizer": "ready" if known.meter is not None else known.why or unmet,
             "counts": {
                 "rendering_believed": known.trust.rendering,
                 "vocabulary_believed": known.trust.vocabulary,

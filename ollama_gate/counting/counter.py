@@ -18,12 +18,13 @@ from ollama_gate.catalog.versions import Features
 from ollama_gate.counting import bound
 from ollama_gate.counting.bound import TemplateCost
 from ollama_gate.counting.detail import Detail, detail
-from ollama_gate.counting.known import Known, says_nothing
+from ollama_gate.counting.known import Known, inputs_bounded, says_nothing
 from ollama_gate.counting.learned import LearnedBook
 from ollama_gate.counting.measuring import Meter, ModelTokenizer, images_in
 from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.policy import CountingPolicy, uncountable
 from ollama_gate.counting.remembered import RememberedCounts, key_of
+from ollama_gate.counting.remote import WorkerGone
 from ollama_gate.counting.rendering.local import LocalRenderer
 from ollama_gate.counting.selfcheck import differing_probe
 from ollama_gate.counting.trust import Drift, Trust, compare, learn
@@ -121,6 +122,8 @@ class Counter:
         """What is known of a model; getting to know it begins when it is first asked for."""
         key = (card.digest, card.mode.value, self._version() or "")
         found = self._models.get(key)
+        if found is not None and found.meter is not None and not found.meter.tokenizer.alive:
+            found.meter = None  # its tokenizer was unloaded to make room, or its process died
         if found is None:
             if len(self._models) >= 256:
                 self._models.pop(next(iter(self._models)))
@@ -131,6 +134,10 @@ class Counter:
         if found.meter is None and found.preparing is None and (found.failed_at is None or retry):
             found.preparing = spawn(self._prepare(found), name=f"tokenizer of {card.name}", quiet=True)
         return found
+
+    def met(self, card: ModelCard) -> Known:
+        """What is known of a model so far; nothing is begun."""
+        return self._models.get((card.digest, card.mode.value, self._version() or "")) or Known(card)
 
     def bound(self, request: InferenceRequest, card: ModelCard, image_tokens: int | None) -> int | None:
         """The most tokens that a chat or generate prompt can have, from its bytes; None where nothing is proven."""
@@ -170,11 +177,16 @@ class Counter:
                 template refuses.
         """
         try:
-            count = await self._counted(request, card, room, image_tokens, exactly=exactly)
+            try:
+                count = await self._counted(request, card, room, image_tokens, exactly=exactly)
+            except WorkerGone:  # unloaded at this very moment: once more, with a new one
+                count = await self._counted(request, card, room, image_tokens, exactly=exactly)
         except TemplateRefused as bad:
             if room.guarded:
                 raise
             raise Refused(uncountable(card, f"{bad}; this Ollama would cut it without a word")) from bad
+        except CountingError as failure:
+            count = self.known(card).bounded(request, image_tokens, str(failure))
         if room.guarded or count.rung is Rung.EXACT:
             return count
         why = f"{count.why}; this Ollama would cut it without a word, so it has to fit twice"
@@ -219,26 +231,27 @@ class Counter:
         known = self.known(card)
         kind = str(card.model_info.get("tokenizer.ggml.model"))
         bounds = [bound.tokens_of_bytes(bound.byte_length(text), kind) for text in texts]
+        surely = tuple(most or 0 for most in bounds)
         if not exactly and known.trust.bound and all(most is not None and most <= limit for most in bounds):
-            items = tuple(most or 0 for most in bounds)
-            return PromptCount(sum(items), sum(items), Rung.BOUND, Parts(messages=sum(items)), items)
+            return inputs_bounded(surely)
         await self._ready(known)
-        meter = known.meter
+        meter, why, bare = known.meter, known.why or known.trust.why, list[int]()
+        if meter is not None and known.trust.vocabulary:
+            try:
+                bare = await self._in_thread(meter.inputs, texts)
+            except CountingError as failure:
+                meter, why = None, str(failure)
         if meter is None or not known.trust.vocabulary:
             if self._policy.refuse_unknown:
-                raise Refused(uncountable(card, known.why or known.trust.why))
+                raise Refused(uncountable(card, why))
             # Where nothing is proven, Ollama's own refusal (truncate:false) is the guard.
-            items = tuple(most if most is not None else 0 for most in bounds)
-            why = known.why or known.trust.why
-            return PromptCount(sum(items), sum(items), Rung.BOUND, Parts(messages=sum(items)), items, why)
-        bare = await self._in_thread(meter.inputs, texts)
+            return inputs_bounded(surely, why)
         total = sum(bare) + meter.tokenizer.facts.adds * len(bare)
         items = tuple(tokens + EMBED_SPECIALS for tokens in bare)
         if known.unconfirmed:
             sure = 1 + known.trust.margin(self._policy.margin)
             items = tuple(math.ceil(tokens * sure) for tokens in items)
-            parts, why = Parts(messages=total), known.unconfirmed
-            return PromptCount(total, sum(items), Rung.ESTIMATE, parts, items, why=why, basis=Basis.HERE)
+            return PromptCount(total, sum(items), Rung.ESTIMATE, Parts(total), items, known.unconfirmed, Basis.HERE)
         return PromptCount(total, total, Rung.EXACT, Parts(messages=total), items, basis=Basis.HERE)
 
     def rung(self, card: ModelCard) -> Rung:
@@ -400,12 +413,7 @@ class Counter:
         if known.meter is not None:
             tokens, images = await self._in_thread(known.meter.estimate, request)
             return known.estimated(tokens, images, image_tokens, self._policy.margin, why)
-        size = bound.most_bytes(request, known.cost)
-        most = bound.tokens_of_bytes(size.bytes, "llama") if size is not None else None
-        if size is None or most is None:
-            raise Refused(uncountable(known.card, why))
-        media = size.images * known.image_cost(image_tokens)
-        return PromptCount(most + media, most + media, Rung.BOUND, Parts(messages=most, media=media), why=why)
+        return known.bounded(request, image_tokens, why)
 
     async def _ready(self, known: Known) -> None:
         """Wait for the tokenizer, but not for ever: without it the bound decides."""

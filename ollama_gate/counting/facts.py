@@ -81,6 +81,9 @@ class TokenizerFacts:
 class HasFacts:
     """What every tokenizer answers from its facts, at no cost."""
 
+    alive = True
+    """Whether it can be asked; one in a process of its own may be ended at any time."""
+
     def __init__(self, facts: TokenizerFacts) -> None:
         """Keep the facts."""
         self.facts = facts

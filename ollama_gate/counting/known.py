@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ollama_gate.catalog.card import Mode, ModelCard
-from ollama_gate.counting.bound import IMAGE_TOKENS, TemplateCost
+from ollama_gate.counting.bound import IMAGE_TOKENS, TemplateCost, most_bytes, tokens_of_bytes
 from ollama_gate.counting.facts import PUBLISHED
 from ollama_gate.counting.learned import Learned
 from ollama_gate.counting.measuring import Meter
+from ollama_gate.counting.policy import uncountable
 from ollama_gate.counting.trust import Trust
+from ollama_gate.errors import Refused
 from ollama_gate.requests import Basis, InferenceRequest, Parts, PromptCount, Rung
 
 _AGREEMENTS: Final = 5
@@ -109,6 +111,24 @@ class Known:
         most = math.ceil(total * (1 + self.trust.margin(margin)))
         parts = Parts(template=tokens, media=media)
         return PromptCount(total, most, Rung.ESTIMATE, parts, why=why, basis=Basis.ESTIMATED)
+
+    def bounded(self, request: InferenceRequest, image_tokens: int | None, why: str) -> PromptCount:
+        """The bound that bytes give where no tokenizer is at hand.
+
+        Raises:
+            Refused: there is no telling.
+        """
+        size = most_bytes(request, self.cost)
+        most = tokens_of_bytes(size.bytes, "llama") if size is not None else None
+        if size is None or most is None:
+            raise Refused(uncountable(self.card, why))
+        media = size.images * self.image_cost(image_tokens)
+        return PromptCount(most + media, most + media, Rung.BOUND, Parts(messages=most, media=media), why=why)
+
+
+def inputs_bounded(items: tuple[int, ...], why: str = "") -> PromptCount:
+    """The bound of texts to embed, from that of each."""
+    return PromptCount(sum(items), sum(items), Rung.BOUND, Parts(messages=sum(items)), items, why)
 
 
 def says_nothing(request: InferenceRequest, card: ModelCard, version: str | None) -> bool:

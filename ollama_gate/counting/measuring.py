@@ -25,6 +25,11 @@ class ModelTokenizer(Protocol):
         """What is known of it without running it."""
         ...
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can still be asked; one that was unloaded to make room cannot."""
+        ...
+
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, specials in it parsed, without BOS and EOS."""
         ...
