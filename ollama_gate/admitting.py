@@ -81,9 +81,10 @@ class Admission:
         self._demands: dict[tuple[str, int], Demand] = {}
         self._cards: dict[str, ModelCard] = {}
         """One of the cards of each runner, for its names."""
+        self._gpu_seen = False
         self.gatekeeper = Gatekeeper(
             _queue_policy(config),
-            memory_policy(config),
+            memory_policy(config, gpus=self.gpus),
             residents=self._residents,
             unload=self._unload,
             on_alert=self._alerted,
@@ -95,15 +96,27 @@ class Admission:
     def configure(self, config: Config, *, upstream: Upstream, catalog: Catalog) -> None:
         """Take another configuration over; who waits or runs stays where it is."""
         self._config, self._upstream, self._catalog = config, upstream, catalog
+        self._configure()
+
+    @property
+    def gpus(self) -> int:
+        """Over how many GPUs models are spread, as configured or as far as was seen."""
+        configured = self._config.memory.gpus
+        return int(self._gpu_seen) if configured == "auto" else configured
+
+    def _configure(self) -> None:
+        """Work everything out anew that follows from the configuration and from what was seen."""
         self._demands.clear()
-        self.gatekeeper.scheduler.configure(_queue_policy(config), memory_policy(config), self._clock())
+        policy = memory_policy(self._config, gpus=self.gpus)
+        self.gatekeeper.scheduler.configure(_queue_policy(self._config), policy, self._clock())
 
     def lease(self, card: ModelCard | None, applied: Applied, client: str, control: Control) -> Hold:
         """A hold on a slot and memory, to be entered with `async with`."""
         if card is None or card.mode is Mode.REMOTE:
             return FreePass()
         self._cards[card.runner] = card
-        lease = self.gatekeeper.lease(card.runner, client, self.demand(card, applied), control=control)
+        demand = self.demand(card, applied)
+        lease = self.gatekeeper.lease(card.runner, client, demand, control=control, name=card.name)
         if control is Control.UNLOAD:
             return lease
         return self._shared.hold(card, lease, slots=0 if control is Control.LOAD else 1)
@@ -126,7 +139,10 @@ class Admission:
                 num_parallel=upstream.num_parallel,
                 kv_cache_type=upstream.kv_cache_type,
                 num_batch=card.num_batch,
+                flash_attention=upstream.flash_attention,
                 host_cache=self._config.memory.host_cache_per_model,
+                checkpoints=self._config.memory.checkpoints,
+                gpus=self.gpus,
             )
             return Demand.of(shape, plan)
         except UnknownShape as odd:
@@ -138,7 +154,14 @@ class Admission:
         for row in rows:
             await self._meet(row.get("model"))
         now, wall = self._clock(), time.time()
-        return read_ps({"models": rows}, self._runner, now=now, wall=wall)
+        reported = read_ps({"models": rows}, self._runner, now=now, wall=wall)
+        if not self._gpu_seen and any(entry.size_vram for entry in reported):
+            self._gpu_seen = True
+            if self._config.memory.gpus == "auto":
+                self._configure()
+                counts_host = self.gatekeeper.scheduler.ledger.policy.counts_host
+                self._log.info("ollama uses a GPU", limit_counts_host_memory=counts_host)
+        return reported
 
     async def _meet(self, name: object) -> None:
         """Have the card of a resident model at hand: its runner is the key that it is booked under."""
@@ -184,15 +207,6 @@ class Admission:
         facts = alert_facts(alert, self._called)
         self._metrics.alerts.labels(facts["kind"]).inc()
         self._log.warning(_WORDS[facts["kind"]], **facts)
-
-    def disputed(self, dispute: Dispute) -> None:
-        """Say which names share a runner and yet have different windows declared."""
-        self._log.warning(
-            "names over one file of weights have different windows declared: all of them get one",
-            declared={name: num_ctx for name, num_ctx, _ in dispute.wishes},
-            num_ctx=dispute.num_ctx,
-            shift=dispute.shift,
-        )
 
     def disputed(self, dispute: Dispute) -> None:
         """Say which names share a runner and yet have different windows declared."""
@@ -261,9 +275,9 @@ def _queue_policy(config: Config) -> QueuePolicy:
     return QueuePolicy(depth=config.queue.depth, deadline=config.queue.deadline)
 
 
-def memory_policy(config: Config) -> MemoryPolicy:
-    """The memory section as the ledger takes it; "auto" is what this machine has, less the reserve."""
-    limit = config.memory.limit
-    if limit == "auto":
-        limit = max(memory_bytes() - config.memory.reserve, 0)
-    return MemoryPolicy(limit=limit, on_full=OnFull(config.memory.on_full))
+def memory_policy(config: Config, *, gpus: int = 0) -> MemoryPolicy:
+    """The memory section as the ledger takes it; a limit of "auto" is what this machine has, less the reserve."""
+    memory = config.memory
+    limit = max(memory_bytes() - memory.reserve, 0) if memory.limit == "auto" else memory.limit
+    counts_host = not gpus if memory.counts_host == "auto" else memory.counts_host
+    return MemoryPolicy(limit=limit, on_full=OnFull(memory.on_full), counts_host=counts_host)

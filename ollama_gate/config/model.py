@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -83,6 +83,11 @@ class Upstream(Section):
     kv_cache_type: Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"] = key(
         "f16", "What OLLAMA_KV_CACHE_TYPE is there; memory is planned with it."
     )
+    flash_attention: bool = key(
+        True,
+        "Whether models run with flash attention there: yes where Ollama decides by itself (OLLAMA_FLASH_ATTENTION "
+        "unset) on a CPU or a GPU that can. Without it buffers are many times larger, and a quantized cache cannot be.",
+    )
     forward_authorization: bool = key(
         False,
         "Pass the client's Authorization header on. Ollama checks none; a proxy between the gate and Ollama may.",
@@ -103,7 +108,7 @@ class Memory(Section):
     limit: Size | Literal["auto"] | None = key(
         None,
         'Most memory that loaded models may take together; "auto" is the memory of this machine (or its control group) '
-        "less `reserve`. Absent: no limit is kept.",
+        "less `reserve`; with GPUs of their own memory name what they have. Absent: no limit is kept.",
         unit="size",
         example="24GiB",
     )
@@ -118,6 +123,26 @@ class Memory(Section):
         "Prompt cache that llama-server may build up in host memory for each model (8 GiB unless LLAMA_ARG_CACHE_RAM "
         "is set for Ollama).",
         unit="size",
+    )
+    checkpoints: int = key(
+        32,
+        "Most checkpoints that llama-server keeps in host memory for each slot of a model with sliding-window or "
+        "recurrent layers (32 unless LLAMA_ARG_CTX_CHECKPOINTS is set for Ollama).",
+        unit="checkpoints",
+        ge=0,
+        le=4096,
+    )
+    gpus: Annotated[int, Field(ge=0, le=64)] | Literal["auto"] = key(
+        "auto",
+        "GPUs that a model is spread over: 256 MiB each are booked for driver and context, and a wider margin, because "
+        'neither could be measured. "auto": one from the moment that Ollama reports video memory in use, none before.',
+        unit="GPUs",
+    )
+    counts_host: bool | Literal["auto"] = key(
+        "auto",
+        "Whether `limit` is one for host memory too, so that prompt caches and processes count against it. "
+        '"auto": yes without a GPU, no with one. Say true on machines whose GPU shares the memory of the CPU (Apple '
+        "silicon, NVIDIA Jetson and DGX Spark, AMD Strix Halo, integrated graphics).",
     )
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
+from ollama_gate.config.keys import Size
 from ollama_gate.config.loading import variable
 from ollama_gate.config.model import Config
 from ollama_gate.config.problems import keys_of
@@ -192,10 +193,14 @@ def _words(annotation: Any) -> Iterator[str]:
     if get_origin(annotation) is Literal:
         yield from (toml(word) for word in get_args(annotation))
     elif get_origin(annotation) in {Union, UnionType}:
-        kinds = list(get_args(annotation))
-        literals = [word for kind in kinds for word in _words(kind)]
-        if literals:
-            yield from ["a size", *literals]
+        kinds = get_args(annotation)
+        if any(get_origin(kind) is Literal for kind in kinds):
+            for kind in kinds:
+                yield from ["true", "false"] if kind is bool else _words(kind)
+    elif annotation == Size:
+        yield "a size"
+    elif get_origin(annotation) is Annotated:
+        yield "a number"
 
 
 def _comment(entry: Entry) -> list[str]:

@@ -1,0 +1,116 @@
+"""Admission put to work: what the configuration's keys make of a model's memory and of the limit."""
+
+from typing import Any
+
+import pytest
+import structlog
+
+from ollama_gate.admission.memory import Footprint
+from ollama_gate.admitting import Admission, memory_policy
+from ollama_gate.catalog.card import card_from_show
+from ollama_gate.catalog.catalog import Catalog
+from ollama_gate.config import Config
+from ollama_gate.machine import memory_bytes
+from ollama_gate.observe.metrics import Metrics
+from ollama_gate.policies import Policies
+from ollama_gate.requests import Json
+from ollama_gate.upstream.client import Upstream, UpstreamSettings
+from support.shows import PUBLISHED
+
+GIB = 1024**3
+
+
+class Ps:
+    """An Ollama that only tells what is loaded."""
+
+    def __init__(self) -> None:
+        self.rows: list[Json] = []
+
+    async def get_json(self, path: str, *, within: float = 10.0) -> Any:
+        assert within > 0
+        return {"models": self.rows} if path == "/api/ps" else {"version": "0.33.0"}
+
+    async def post_json(self, path: str, payload: Json, *, within: float = 30.0) -> Any:
+        raise AssertionError((path, payload, within))
+
+    async def exchange(self, method: str, path: str, payload: Json | None, *, within: float) -> tuple[int, bytes]:
+        assert (method, path, payload, within > 0) == ("GET", "/api/tags", None, True)
+        return 200, b'{"models":[]}'
+
+
+def admission(ollama: Ps | None = None, **sections: Any) -> Admission:
+    return Admission(
+        Config.model_validate(sections),
+        upstream=Upstream(UpstreamSettings()),
+        catalog=Catalog(ollama or Ps(), clock=lambda: 0.0),
+        metrics=Metrics(),
+        log=structlog.get_logger(),
+        clock=lambda: 0.0,
+    )
+
+
+def takes(published: str, **sections: Any) -> Footprint:
+    """What a published model takes with a window of 8192 under some configuration."""
+    card = card_from_show("k", "n", "d", PUBLISHED[published], size=5 * GIB)
+    applied = Policies(Config.model_validate(sections)).for_card(card)
+    return admission(**sections).demand(card, applied).footprint
+
+
+@pytest.mark.parametrize(
+    ("model", "section", "key", "value", "part"),
+    [
+        ("llama-8b", "upstream", "num_parallel", 4, "kv_full"),
+        ("llama-8b", "upstream", "kv_cache_type", "f32", "kv_full"),
+        ("llama-8b", "upstream", "flash_attention", False, "compute_bound"),
+        ("llama-8b", "memory", "host_cache_per_model", "9GiB", "host_cache_bound"),
+        ("gemma3-4b", "memory", "checkpoints", 64, None),
+        ("llama-8b", "memory", "gpus", 2, "headroom"),
+        ("llama-8b", "defaults", "num_ctx", 16384, "kv_full"),
+    ],
+)
+def test_each_key_changes_what_is_booked(model: str, section: str, key: str, value: Any, part: str | None) -> None:
+    before, after = takes(model), takes(model, **{section: {key: value}})
+    if part is None:
+        assert after.checkpoints == before.checkpoints > takes(model, memory={"checkpoints": 1}).checkpoints > 0
+    else:
+        assert getattr(after, part) > getattr(before, part)
+
+
+@pytest.mark.parametrize(
+    ("memory", "gpus", "counts_host"),
+    [
+        ({}, 0, True),
+        ({}, 1, False),
+        ({"counts_host": True}, 2, True),
+        ({"counts_host": False}, 0, False),
+    ],
+)
+def test_without_a_gpu_of_its_own_memory_the_host_counts(
+    memory: dict[str, Any], gpus: int, *, counts_host: bool
+) -> None:
+    policy = memory_policy(Config.model_validate({"memory": memory}), gpus=gpus)
+    assert (policy.limit, policy.counts_host) == (None, counts_host)
+
+
+def test_a_limit_of_auto_is_the_machine_less_the_reserve() -> None:
+    config = Config.model_validate({"memory": {"limit": "auto", "reserve": "1MiB"}})
+    assert memory_policy(config).limit == memory_bytes() - 1024**2
+    hopeless = Config.model_validate({"memory": {"limit": "auto", "reserve": "1024TiB"}})
+    assert memory_policy(hopeless).limit == 0
+
+
+@pytest.mark.parametrize(
+    ("configured", "size_vram", "gpus"), [("auto", 0, 0), ("auto", 5, 1), (0, 5, 0), (3, 0, 3), (3, 5, 3)]
+)
+async def test_a_gpu_is_seen_by_the_video_memory_in_use(configured: Any, size_vram: int, gpus: int) -> None:
+    ollama = Ps()
+    one = admission(ollama, memory={"gpus": configured, "limit": "24GiB"})
+    ollama.rows = [{"model": "x", "size": 10, "size_vram": size_vram, "context_length": 4096}]
+    [found] = await one._residents()
+    assert (found.model, found.size_vram) == ("x", size_vram)
+    card = card_from_show("k", "n", "d", PUBLISHED["llama-8b"], size=5 * GIB)
+    demand = one.demand(card, Policies(Config()).for_card(card))
+    assert one.gpus == gpus
+    assert one.gatekeeper.scheduler.ledger.policy.counts_host == (gpus == 0)
+    assert demand.plan is not None
+    assert demand.plan.gpus == gpus
