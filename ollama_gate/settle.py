@@ -8,6 +8,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.relay import Passage
@@ -23,7 +24,7 @@ class Settler:
     def __init__(self, metrics: Metrics, log: FilteringBoundLogger, clock: Callable[[], float]) -> None:
         """Keep where to write to."""
         self.metrics = metrics
-        self._log = log.bind()  # once: a logger that is not bound is made anew for each line
+        self._log = log
         self._clock = clock
 
     def settle(self, turn: Turn, passage: Passage, observer: TailObserver) -> None:
@@ -37,16 +38,16 @@ class Settler:
 
     def _count(self, turn: Turn, passage: Passage, end: StreamEnd | None) -> None:
         metrics, model = self.metrics, self.metrics.model(turn.model)
-        metrics.requests.labels(turn.route, model, turn.verdict.value).inc()
+        metrics.requests.labels(turn.route, model, str(turn.verdict)).inc()
         if turn.left:
-            metrics.client_gone.labels(turn.phase.value).inc()
+            metrics.client_gone.labels(str(turn.phase)).inc()
         if turn.code is not None:
             if turn.code.startswith("upstream_"):
                 metrics.upstream_errors.labels(turn.code).inc()
             if turn.phase is not Phase.STREAMING:
                 metrics.refusals.labels(turn.route, turn.code).inc()
         if turn.count_seconds is not None and turn.rung is not None:
-            metrics.count_seconds.labels(turn.rung.value).observe(turn.count_seconds)
+            metrics.count_seconds.labels(str(turn.rung)).observe(turn.count_seconds)
         if turn.wait_seconds is not None:
             metrics.wait_seconds.labels(model).observe(turn.wait_seconds)
         if turn.reload_avoided:
@@ -64,7 +65,7 @@ class Settler:
         if end.eval_count is not None:
             metrics.relayed.labels(model).inc(end.eval_count)
         if end.done:
-            metrics.endings.labels(model, self._ending(turn, end).value).inc()
+            metrics.endings.labels(model, str(self._ending(turn, end))).inc()
 
     @staticmethod
     def _ending(turn: Turn, end: StreamEnd) -> Ending:
@@ -75,7 +76,7 @@ class Settler:
             "id": turn.id,
             "route": turn.route,
             "model": turn.model,
-            "verdict": turn.verdict.value,
+            "verdict": str(turn.verdict),
             "status": turn.status,
             "seconds": round(self._clock() - turn.started, 4),
             "body_bytes": turn.body_bytes,
@@ -83,9 +84,9 @@ class Settler:
         if turn.code is not None:
             line["code"] = turn.code
         if turn.left:
-            line["client_gone"] = turn.phase.value
+            line["client_gone"] = str(turn.phase)
         if turn.rung is not None:
-            line["rung"] = turn.rung.value
+            line["rung"] = str(turn.rung)
             line["prompt_tokens"] = turn.prompt_tokens
         if turn.budget is not None:
             line["budget"] = turn.budget
@@ -103,9 +104,9 @@ class Settler:
             if end.error is not None and turn.status == 200:
                 line["error_in_answer"] = True
             if end.done:
-                line["ended"] = self._ending(turn, end).value
+                line["ended"] = str(self._ending(turn, end))
             elif end.error is None and passage.whole and turn.status == 200 and "/embed" not in turn.route:
                 line["ended"] = "without done"
         if turn.notes:
             line["notes"] = list(turn.notes)
-        self._log.info("request", **line)
+        gate_log.finished(line)

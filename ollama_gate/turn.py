@@ -88,10 +88,10 @@ class Turn:
 
     def headers(self) -> dict[str, str]:
         """The gate's own response headers for this request."""
-        out = {"x-ollama-gate-request-id": self.id, "x-ollama-gate-verdict": self.verdict.value, **self.cors}
+        out = {"x-ollama-gate-request-id": self.id, "x-ollama-gate-verdict": str(self.verdict), **self.cors}
         if self.prompt_tokens is not None and self.rung is not None:
             out["x-ollama-gate-prompt-tokens"] = str(self.prompt_tokens)
-            out["x-ollama-gate-rung"] = self.rung.value
+            out["x-ollama-gate-rung"] = str(self.rung)
         if self.budget is not None and self.window is not None:
             out["x-ollama-gate-budget"] = str(self.budget)
             out["x-ollama-gate-window"] = str(self.window)

@@ -5,6 +5,7 @@ Counts, names, codes and hashes only; never a prompt, an answer or a key.
 
 import sys
 import time
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, TextIO
 
@@ -13,14 +14,16 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 Level = Literal["debug", "info", "warning", "error"]
+Style = Literal["json", "console"]
 _WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 """Local variables hold prompts."""
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def configure(level: Level = "info", style: Literal["json", "console"] = "json", stream: TextIO | None = None) -> None:
+def configure(level: Level = "info", style: Style = "json", stream: TextIO | None = None) -> None:
     """Set the process's log up: JSON objects, or lines for people, on standard error unless a stream is given."""
     out = stream if stream is not None else sys.stderr
+    _direct.out = out if style == "json" and _LEVELS[level] <= _LEVELS["info"] else None
     processors: list[Processor]
     if style == "json":
         processors = [_json_line]
@@ -36,6 +39,27 @@ def configure(level: Level = "info", style: Literal["json", "console"] = "json",
         logger_factory=structlog.WriteLoggerFactory(file=out),
         cache_logger_on_first_use=False,
     )
+
+
+@dataclass(slots=True)
+class _Direct:
+    """Where lines of finished requests go without passing the processors."""
+
+    out: TextIO | None = None
+
+
+_direct: Final = _Direct()
+
+
+def finished(line: dict[str, object]) -> None:
+    """Write the line of a finished request: what `logger().info("request", **line)` writes, on the short way."""
+    out = _direct.out
+    if out is None:
+        logger().info("request", **line)
+        return
+    line["event"] = "request"
+    out.write(f"{_json_line(None, 'info', line)}\n")
+    out.flush()
 
 
 def logger() -> FilteringBoundLogger:

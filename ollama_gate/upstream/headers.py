@@ -52,6 +52,8 @@ def for_upstream(headers: "Mapping[str, str]", *, own_body: bool, authorization:
 
 def for_client(headers: "Mapping[str, str]") -> CIMultiDict[str]:
     """Ollama's headers as they go to the client: all but the hop-by-hop ones."""
+    if HOP_BY_HOP.isdisjoint(map(str.lower, headers)):
+        return CIMultiDict(headers)
     return _without(HOP_BY_HOP, headers)
 
 

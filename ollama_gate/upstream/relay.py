@@ -150,7 +150,7 @@ async def relay_whole(
     headers.update(turn.headers())
     end = passage.end(observer)
     if end.done:
-        headers["x-ollama-gate-ended"] = ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit).value
+        headers["x-ollama-gate-ended"] = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))
     turn.phase, turn.status = Phase.STREAMING, answer.status
     try:
         response = await _written(request, answer.status, answer.reason, headers, body)

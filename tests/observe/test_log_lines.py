@@ -1,0 +1,52 @@
+"""The line of a finished request goes the short way and looks as if it had gone the long one."""
+
+import io
+import json
+import re
+
+import pytest
+
+from ollama_gate.observe import log
+
+LINE = {"id": "a-1", "route": "/api/chat", "status": 200, "seconds": 0.25, "notes": ["näher"]}
+
+
+def test_the_short_way_writes_what_the_long_way_writes() -> None:
+    out = io.StringIO()
+    log.configure("info", "json", out)
+    log.finished(dict(LINE))
+    log.logger().info("request", **LINE)
+    short, long = (json.loads(line) for line in out.getvalue().splitlines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", short.pop("timestamp"))
+    del long["timestamp"]
+    assert short == long == {**LINE, "event": "request", "level": "info"}
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_lines_of_requests_are_left_out_above_their_level(style: log.Style) -> None:
+    out = io.StringIO()
+    log.configure("warning", style, out)
+    log.finished(dict(LINE))
+    assert not out.getvalue()
+
+
+def test_people_get_lines_for_people() -> None:
+    out = io.StringIO()
+    log.configure("info", "console", out)
+    log.finished(dict(LINE))
+    assert "request" in out.getvalue()
+    assert "route" in out.getvalue()
+    assert "{" not in out.getvalue()
+
+
+def test_a_failure_is_told_without_local_variables() -> None:
+    out = io.StringIO()
+    log.configure("info", "json", out)
+    prompt = "the prompt"
+    try:
+        int(prompt)
+    except ValueError as failure:
+        log.logger().error("bad", exc_info=failure)
+    told = json.loads(out.getvalue())
+    assert told["exception"][0]["exc_type"] == "ValueError"
+    assert "the prompt" not in out.getvalue()
