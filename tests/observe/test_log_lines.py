@@ -44,9 +44,9 @@ def test_a_failure_is_told_without_local_variables() -> None:
     log.configure("info", "json", out)
     prompt = "the prompt"
     try:
-        int(prompt)
-    except ValueError as failure:
+        dict[int, str]()[len(prompt)]
+    except KeyError as failure:
         log.logger().error("bad", exc_info=failure)
     told = json.loads(out.getvalue())
-    assert told["exception"][0]["exc_type"] == "ValueError"
+    assert told["exception"][0]["exc_type"] == "KeyError"
     assert "the prompt" not in out.getvalue()
