@@ -34,6 +34,10 @@ class TemplateCost:
     """How often a text of a message can appear in the prompt."""
     tools_times: int = 2
     """How often the tools can appear."""
+    tool_each: int = 160
+    """Bytes around one tool."""
+    indents: int = 2
+    """JSON is set in by so many pairs of blanks at each level; 0 where it stands in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +60,11 @@ def most_bytes(request: InferenceRequest, cost: TemplateCost) -> Size | None:
     """
     body = request.body
     if request.kind is Kind.CHAT:
-        texts, messages, images = _chat_texts(body.get("messages") or ())
+        texts, messages, images = _chat_texts(body.get("messages") or (), cost.indents)
         size = cost.fixed + cost.each * (messages + 1) + cost.times * texts
         tools = body.get("tools")
         if tools:
-            size += cost.tools_times * _printed(tools) + cost.each * len(tools)
+            size += cost.tools_times * _printed(tools, cost.indents) + cost.tool_each * len(tools)
         return Size(size, images)
     if body.get("template") or body.get("context"):
         return None
@@ -109,7 +113,7 @@ def byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _chat_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
+def _chat_texts(messages: Iterable[Mapping[str, Any]], indents: int) -> tuple[int, int, int]:
     """Bytes of all texts, number of messages, number of images."""
     size = number = images = 0
     for message in messages:
@@ -120,7 +124,7 @@ def _chat_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
                 size += byte_length(message.get(key) or "")
             calls = message.get("tool_calls")
             if calls:
-                size += _printed(calls)
+                size += _printed(calls, indents)
             images += len(message.get("images") or ())
         role = message.get("role")
         if role is not None and role not in _ROLES:
@@ -131,8 +135,8 @@ def _chat_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[int, int, int]:
 _ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
 
 
-def _printed(value: Any) -> int:
-    """Bytes of JSON as a template may print it.
+def _printed(value: Any, indents: int) -> int:
+    """Bytes of JSON as a template may print it, set in by so many pairs of blanks at each level.
 
     Renderers put a blank after each separator, Go writes `<`, `>` and `&` in six bytes each, and a text inside a text
     is escaped once more.
@@ -140,7 +144,13 @@ def _printed(value: Any) -> int:
     raw = orjson.dumps(value)
     marks = raw.count(b",") + raw.count(b":")
     angles = raw.count(b"<") + raw.count(b">") + raw.count(b"&")
-    return len(raw) + marks + 5 * angles + 2 * raw.count(b"\\")
+    spaces = indents * _spaces(value, len(raw)) if indents else 0
+    return len(raw) + marks + 5 * angles + 2 * raw.count(b"\\") + spaces
+
+
+def _spaces(value: Any, in_one_line: int) -> int:
+    """Line ends and blanks of JSON that is set in by one pair of blanks at each level."""
+    return len(orjson.dumps(value, option=orjson.OPT_INDENT_2)) - in_one_line
 
 
 def unmeasured(system: str, messages: Iterable[Mapping[str, Any]]) -> TemplateCost:
@@ -176,20 +186,68 @@ def measure(render: Callable[[Mapping[str, Any]], str]) -> TemplateCost:
         marked = _rendered(render, [(role, _MARK) for role in roles])
         if marked is not None:
             times = max(times, -(-marked.count(_MARK) // len(roles)), _most_repeated(render, roles))
-    tools_times = 1
-    tool = {"type": "function", "function": {"name": _MARK, "description": "", "parameters": {"type": "object"}}}
-    for roles in _PROBES:
-        shown = _rendered(render, [(role, "") for role in roles], [tool])
-        if shown is not None:
-            tools_times = max(tools_times, shown.count(_MARK))
-            without = _rendered(render, [(role, "") for role in roles])
-            fixed = max(fixed, len(shown.encode()) - (len(without.encode()) if without is not None else 0))
+    if _most_repeated(render, _LONG) > _most_repeated(render, _LONG[: len(_LONG) // 2]):
+        return TemplateCost(fixed=_NO_BOUND)
+    tools = _measured_tools(render)
     return TemplateCost(
-        fixed=fixed + len(base.encode()) + 64,
+        fixed=max(fixed, tools.fixed) + len(base.encode()) + 64,
         each=each + 32,
         times=times,
-        tools_times=tools_times,
+        tools_times=tools.tools_times,
+        tool_each=tools.tool_each + 32,
+        indents=tools.indents,
     )
+
+
+_NO_BOUND: Final = 1 << 40
+"""Bytes; stands for a template that repeats one message with every other one, so that no number of times is enough."""
+
+
+def _measured_tools(render: Callable[[Mapping[str, Any]], str]) -> TemplateCost:
+    """What a template adds to tools: how often each part of one shows, what stands around it, and how it is set in."""
+    first, second, deep = _tool("a", _FLAT), _tool("b", _FLAT), _tool("a", _nested(8))
+    times, shown = 1, []
+    for roles in _PROBES:
+        texts = [_rendered(render, [(role, "") for role in roles], tools) for tools in ([first], [first, second])]
+        without = _rendered(render, [(role, "") for role in roles])
+        for text in texts:
+            for mark in ("a", "b"):
+                if text is not None:
+                    times = max(times, *(-(-text.count(_MARK + mark + part) // usual) for part, usual in _PARTS))
+        if texts[0] is not None and texts[1] is not None:
+            added = len(texts[0].encode()) - (len(without.encode()) if without is not None else 0)
+            shown.append((roles, texts[0], added, len(texts[1].encode()) - len(texts[0].encode())))
+    fixed = each = indents = 0
+    for roles, text, added, more in shown:
+        fixed = max(fixed, added)
+        each = max(each, more - times * _printed(second, 0))
+        set_in = _rendered(render, [(role, "") for role in roles], [deep])
+        if set_in is not None:
+            marks = sum(orjson.dumps(deep).count(mark) - orjson.dumps(first).count(mark) for mark in (b",", b":"))
+            blanks = sum(set_in.count(blank) - text.count(blank) for blank in " \n\t") - times * marks
+            indents = max(indents, -(-blanks // (times * _spaces(deep, len(orjson.dumps(deep))))))
+    return TemplateCost(fixed=fixed, tools_times=times, tool_each=each, indents=indents)
+
+
+_PARTS: Final = (("n", 1), ("d", 1), ("p", 2), ("q", 1))
+"""The marked parts of a probe tool, and how often each stands in its JSON."""
+_FLAT: Final[Mapping[str, Any]] = {"type": "string"}
+
+
+def _tool(mark: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A probe tool in which every part is marked."""
+    name, description, parameter, said = (_MARK + mark + part for part, _ in _PARTS)
+    properties = {parameter: {**schema, "description": said}}
+    parameters = {"type": "object", "required": [parameter], "properties": properties}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    """A schema that is an object in an object and so on; a part that Ollama keeps whatever it is goes deep too."""
+    if not depth:
+        return {"type": "string", "enum": ["a", "b", "c"]}
+    inner = _nested(depth - 1)
+    return {"type": "object", "properties": {"a": inner}, "items": inner if depth == 1 else {"x": [{"y": ["z"]}]}}
 
 
 _PROBES: Final = (
@@ -201,6 +259,8 @@ _PROBES: Final = (
     ("user", "assistant"),
     ("system", "system", "user", "system"),
 )
+_LONG: Final = ("system", "user", "assistant", "user", "assistant", "user", "assistant", "user")
+"""A conversation whose first half is one as well."""
 
 
 def _most_repeated(render: Callable[[Mapping[str, Any]], str], roles: tuple[str, ...]) -> int:
