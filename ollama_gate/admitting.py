@@ -11,8 +11,6 @@ from structlog.typing import FilteringBoundLogger
 from ollama_gate.admission.alerts import Alert
 from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.gatekeeper import Gatekeeper
-from ollama_gate.admission.holdings import MemoryPolicy, OnFull
-from ollama_gate.admission.memory import LaunchPlan
 from ollama_gate.admission.queue import QueuePolicy, SlotQueue
 from ollama_gate.admission.residents import Reported, read_ps
 from ollama_gate.admission.shapes import UnknownShape, shape_from_show
@@ -21,6 +19,7 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.config import Config
+from ollama_gate.launching import launch_plan, memory_policy
 from ollama_gate.machine import memory_bytes
 from ollama_gate.observe.instruments import Read
 from ollama_gate.observe.metrics import Metrics
@@ -84,7 +83,7 @@ class Admission:
         self._gpu_seen = False
         self.gatekeeper = Gatekeeper(
             _queue_policy(config),
-            memory_policy(config, gpus=self.gpus),
+            memory_policy(config, machine=memory_bytes(), gpus=self.gpus),
             residents=self._residents,
             unload=self._unload,
             on_alert=self._alerted,
@@ -107,7 +106,7 @@ class Admission:
     def _configure(self) -> None:
         """Work everything out anew that follows from the configuration and from what was seen."""
         self._demands.clear()
-        policy = memory_policy(self._config, gpus=self.gpus)
+        policy = memory_policy(self._config, machine=memory_bytes(), gpus=self.gpus)
         self.gatekeeper.scheduler.configure(_queue_policy(self._config), policy, self._clock())
 
     def lease(self, card: ModelCard | None, applied: Applied, client: str, control: Control) -> Hold:
@@ -131,20 +130,9 @@ class Admission:
         return found
 
     def _work_out(self, card: ModelCard, num_ctx: int) -> Demand:
-        upstream = self._config.upstream
         try:
             shape = shape_from_show(card.show, card.size or None)
-            plan = LaunchPlan(
-                num_ctx=num_ctx,
-                num_parallel=upstream.num_parallel,
-                kv_cache_type=upstream.kv_cache_type,
-                num_batch=card.num_batch,
-                flash_attention=upstream.flash_attention,
-                host_cache=self._config.memory.host_cache_per_model,
-                checkpoints=self._config.memory.checkpoints,
-                gpus=self.gpus,
-            )
-            return Demand.of(shape, plan)
+            return Demand.of(shape, launch_plan(self._config, card, num_ctx, gpus=self.gpus))
         except UnknownShape as odd:
             self._log.warning("memory of this model is a guess", model=card.key, why=str(odd))
             return Demand.guess(card.size, num_ctx)
@@ -273,11 +261,3 @@ def _merged(rows: Iterable[tuple[tuple[str], float]]) -> Iterable[tuple[tuple[st
 
 def _queue_policy(config: Config) -> QueuePolicy:
     return QueuePolicy(depth=config.queue.depth, deadline=config.queue.deadline)
-
-
-def memory_policy(config: Config, *, gpus: int = 0) -> MemoryPolicy:
-    """The memory section as the ledger takes it; a limit of "auto" is what this machine has, less the reserve."""
-    memory = config.memory
-    limit = max(memory_bytes() - memory.reserve, 0) if memory.limit == "auto" else memory.limit
-    counts_host = not gpus if memory.counts_host == "auto" else memory.counts_host
-    return MemoryPolicy(limit=limit, on_full=OnFull(memory.on_full), counts_host=counts_host)

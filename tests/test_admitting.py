@@ -6,11 +6,11 @@ import pytest
 import structlog
 
 from ollama_gate.admission.memory import Footprint
-from ollama_gate.admitting import Admission, memory_policy
+from ollama_gate.admitting import Admission
 from ollama_gate.catalog.card import card_from_show
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.config import Config
-from ollama_gate.machine import memory_bytes
+from ollama_gate.launching import memory_policy
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.policies import Policies
 from ollama_gate.requests import Json
@@ -88,15 +88,15 @@ def test_each_key_changes_what_is_booked(model: str, section: str, key: str, val
 def test_without_a_gpu_of_its_own_memory_the_host_counts(
     memory: dict[str, Any], gpus: int, *, counts_host: bool
 ) -> None:
-    policy = memory_policy(Config.model_validate({"memory": memory}), gpus=gpus)
+    policy = memory_policy(Config.model_validate({"memory": memory}), machine=5, gpus=gpus)
     assert (policy.limit, policy.counts_host) == (None, counts_host)
 
 
 def test_a_limit_of_auto_is_the_machine_less_the_reserve() -> None:
     config = Config.model_validate({"memory": {"limit": "auto", "reserve": "1MiB"}})
-    assert memory_policy(config).limit == memory_bytes() - 1024**2
+    assert memory_policy(config, machine=GIB, gpus=0).limit == GIB - 1024**2
     hopeless = Config.model_validate({"memory": {"limit": "auto", "reserve": "1024TiB"}})
-    assert memory_policy(hopeless).limit == 0
+    assert memory_policy(hopeless, machine=GIB, gpus=0).limit == 0
 
 
 @pytest.mark.parametrize(

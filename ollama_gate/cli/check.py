@@ -18,6 +18,7 @@ from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer
 from ollama_gate.cli.ask import ask
 from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, worst
 from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.machine import memory_bytes
 
 MOST_MODELS: Final = 500
 _STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
@@ -76,11 +77,11 @@ def look(url: str) -> Seen:
     version = _member(_get(url, "/api/version"), "version", str)
     cards = [_card(url, row) for row in _rows(_get(url, "/api/tags"))[:MOST_MODELS]]
     resident = [
-        Resident(name, length if isinstance(length := row.get("context_length"), int) else None)
+        Resident(name, _number(row, "context_length"), _number(row, "size_vram") or 0)
         for row in _rows(_get(url, "/api/ps"))
         if (name := _name(row))
     ]
-    return Seen(version, tuple(card for card in cards if card), tuple(resident))
+    return Seen(version, tuple(card for card in cards if card), tuple(resident), memory_bytes())
 
 
 def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:
@@ -90,12 +91,17 @@ def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:
     status, show = ask(f"{url}/api/show", json.dumps({"model": name}).encode())
     if status != 200 or not isinstance(show, dict):
         return None  # removed between the two questions, or broken: Ollama would not run it either
-    return card_from_show(canonical(name), name, str(row.get("digest", "")), show)
+    return card_from_show(canonical(name), name, str(row.get("digest", "")), show, size=_number(row, "size") or 0)
 
 
 def _name(row: Mapping[str, Any]) -> str:
     name = row.get("name")
     return name if isinstance(name, str) and is_valid(name) else ""
+
+
+def _number(row: Mapping[str, Any], name: str) -> int | None:
+    value = row.get(name)
+    return value if isinstance(value, int) else None
 
 
 def _get(url: str, path: str) -> Any:

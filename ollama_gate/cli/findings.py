@@ -5,14 +5,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ollama_gate.admission.demand import Demand
+from ollama_gate.admission.holdings import MemoryPolicy
+from ollama_gate.admission.ledger import Ledger
+from ollama_gate.admission.memory import LaunchPlan, launch_faults
+from ollama_gate.admission.metadata import UnknownShape
+from ollama_gate.admission.shapes import ModelShape, shape_from_show
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.names import canonical, display
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
+from ollama_gate.launching import launch_plan, memory_policy
 from ollama_gate.policies import Policies
 
 PAD: Final = 256
 """llama-server rounds a slot up to a multiple of this many tokens."""
+GIB: Final = 1024**3
 AGENTS_GIVE_UP: Final = 300.0
 
 
@@ -45,6 +53,8 @@ class Resident:
     name: str
     context_length: int | None
     """Its window in tokens; None from an Ollama that does not tell."""
+    size_vram: int = 0
+    """Bytes of it that lie in video memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,13 @@ class Seen:
     version: str
     cards: tuple[ModelCard, ...]
     resident: tuple[Resident, ...] = ()
+    machine: int = 0
+    """Bytes of memory that this machine has."""
+
+    def gpus(self, config: Config) -> int:
+        """Over how many GPUs models are spread, as configured or as far as is seen."""
+        seen = any(resident.size_vram for resident in self.resident)
+        return int(seen) if config.memory.gpus == "auto" else config.memory.gpus
 
     @property
     def revision(self) -> int:
@@ -80,6 +97,7 @@ def examine(config: Config, seen: Seen | None) -> list[Finding]:
         findings += _models(config, policies, seen)
         findings += _shared(policies, seen)
         findings += _windows(policies, seen)
+        findings += _memory(config, policies, seen)
     order = list(Level)
     return sorted(findings, key=lambda finding: (order.index(finding.level), finding.fix, finding.about))
 
@@ -179,6 +197,50 @@ def _windows(policies: Policies, seen: Seen) -> Iterator[Finding]:
             what = f"is loaded with a window of {resident.context_length}, and the gate gives it {window.num_ctx}"
             fix = "something else talks to Ollama, or the configuration changed: the next request here reloads it"
             yield Finding(Level.WARNING, resident.name, what, fix)
+
+
+def _memory(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]:
+    gpus = seen.gpus(config)
+    policy = memory_policy(config, machine=seen.machine, gpus=gpus)
+    if config.memory.limit == "auto":
+        if not policy.limit:
+            what = "auto leaves nothing for models: the machine, or the gate's control group, has less than the reserve"
+            yield Finding(Level.ERROR, "memory.limit", what, "name the limit, or lower memory.reserve")
+        elif gpus and not policy.counts_host:
+            what = "auto is the memory of the machine, and the models lie in that of the GPU"
+            yield Finding(Level.WARNING, "memory.limit", what, "name what the GPUs have, less some for their drivers")
+    for card in seen.cards:
+        window = policies.for_card(card).window
+        if window is None or not card.show:
+            continue
+        try:
+            shape = shape_from_show(card.show, card.size or None)
+        except UnknownShape as odd:
+            fix = "it is booked at one and a half times its file"
+            yield Finding(Level.NOTE, card.name, f"its memory cannot be worked out: {odd}", fix)
+            continue
+        plan = launch_plan(config, card, window.num_ctx, gpus=gpus)
+        for fault in launch_faults(shape, plan):
+            fix = (
+                "Ollama cannot load it like that: change OLLAMA_KV_CACHE_TYPE or OLLAMA_FLASH_ATTENTION there, and here"
+            )
+            yield Finding(Level.ERROR, card.name, fault, fix)
+        yield from _takes(card.name, shape, plan, policy)
+
+
+def _takes(name: str, shape: ModelShape, plan: LaunchPlan, policy: MemoryPolicy) -> Iterator[Finding]:
+    demand = Demand.of(shape, plan)
+    for note in demand.footprint.notes:
+        yield Finding(Level.NOTE, name, note, "its memory is booked by what is assumed here")
+    ledger = Ledger(policy)
+    if policy.limit is None or not ledger.impossible(demand):
+        return
+    size, limit = f"{ledger.cost(demand.footprint) / GIB:.1f} GiB", f"{policy.limit / GIB:.1f} GiB"
+    slots = "1 slot" if demand.slots == 1 else f"{demand.slots} slots"
+    what = f"never fits: with a window of {demand.num_ctx} and {slots} it takes {size}, and memory.limit is {limit}"
+    largest = ledger.fitting(demand, policy.limit)
+    fix = f"num_ctx = {largest} or less, or raise" if largest else "no window makes it fit: raise"
+    yield Finding(Level.ERROR, name, what, f"{fix} memory.limit; `ollama-gate plan` shows what fits")
 
 
 def worst(findings: Sequence[Finding], *, strict: bool) -> bool:

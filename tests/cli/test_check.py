@@ -9,12 +9,12 @@ from click.testing import CliRunner, Result
 
 from ollama_gate.cli import main
 from support.canned import Canned, canned
+from support.shows import attention, show, size
 
 SHOW = {
     "modelfile": "FROM /models/blobs/sha256-1\n",
     "template": "{% for m in messages %}{{ m }}{% endfor %}",
-    "model_info": {"general.architecture": "qwen3", "qwen3.context_length": 32768},
-    "capabilities": ["completion"],
+    **show("qwen3", **size(36, 4096, 12288, 151936, trained=32768), **attention(32, 8, 128)),
 }
 
 

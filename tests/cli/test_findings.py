@@ -7,6 +7,7 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.names import canonical
 from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, worst
 from ollama_gate.config import Config, ModelKeys
+from support.shows import PUBLISHED
 
 DECLARED = ModelKeys(num_ctx=8192, budget=6000)
 
@@ -29,7 +30,7 @@ def config(defaults: ModelKeys = DECLARED, **models: ModelKeys) -> Config:
 
 
 def seen(*cards: ModelCard, version: str = "0.33.1", resident: tuple[Resident, ...] = ()) -> Seen:
-    return Seen(version, cards, resident)
+    return Seen(version, cards, resident, machine=16 * 1024**3)
 
 
 def said(findings: list[Finding]) -> list[tuple[str, str]]:
@@ -125,6 +126,61 @@ def test_names_that_share_a_file_and_shift_differently_are_told() -> None:
     found = [one for one in examine(some, seen(*SHARED)) if "share" in one.what]
     assert len(found) == 1
     assert "a:latest shift = false, b:latest shift = true" in found[0].what
+
+
+def llama(name: str = "a:latest", published: str = "llama-8b") -> ModelCard:
+    return replace(card(name), show=PUBLISHED[published], size=5 * 1024**3)
+
+
+def memory(section: dict[str, object], **upstream: object) -> Config:
+    return Config.model_validate({"memory": section, "upstream": upstream, "defaults": DECLARED.model_dump()})
+
+
+def test_a_model_that_can_never_fit_is_an_error_that_says_what_would() -> None:
+    roomy = {"host_cache_per_model": 0, "limit": "12GiB"}
+    assert examine(memory(roomy), seen(llama())) == []
+    [found] = examine(memory({**roomy, "limit": "6GiB"}), seen(llama()))
+    assert (found.level, found.about) == ("error", "a:latest")
+    assert "with a window of 8192 and 1 slot it takes 6." in found.what
+    largest = int(found.fix.split("num_ctx = ")[1].split(" ")[0])
+    assert 4096 < largest < 8192
+    [hopeless] = examine(memory({**roomy, "limit": "2GiB"}), seen(llama()))
+    assert "no window makes it fit" in hopeless.fix
+
+
+def test_slots_count_towards_what_never_fits() -> None:
+    section = {"host_cache_per_model": 0, "limit": "8GiB"}
+    assert examine(memory(section), seen(llama())) == []
+    [found] = examine(memory(section, num_parallel=8), seen(llama()))
+    assert "8 slots" in found.what
+
+
+def test_a_cache_that_ollama_cannot_launch_is_an_error() -> None:
+    [found] = examine(memory({}, kv_cache_type="q8_0", flash_attention=False), seen(llama()))
+    assert (found.level, found.what) == ("error", "a q8_0 cache needs flash attention")
+
+
+def test_what_the_memory_arithmetic_assumes_is_worth_a_note() -> None:
+    strange = {"general.architecture": "brandnew"} | {
+        f"brandnew.{key.partition('.')[2]}": value
+        for key, value in PUBLISHED["llama-8b"]["model_info"].items()
+        if key.startswith("llama.")
+    }
+    odd = replace(llama(), show={**PUBLISHED["llama-8b"], "model_info": strange})
+    [found] = examine(memory({}), seen(odd))
+    assert (found.level, "no memory rule for architecture brandnew" in found.what) == ("note", True)
+    [unknown] = examine(memory({}), seen(replace(llama(), show={"model_info": {}})))
+    assert (unknown.level, "cannot be worked out" in unknown.what) == ("note", True)
+
+
+def test_an_automatic_limit_that_leaves_nothing_or_means_the_wrong_memory_is_told() -> None:
+    [found] = examine(memory({"limit": "auto", "reserve": "1024TiB"}), seen())
+    assert (found.level, found.about) == ("error", "memory.limit")
+    [warned] = examine(memory({"limit": "auto", "reserve": 0, "gpus": 1}), seen())
+    assert (warned.level, warned.about) == ("warning", "memory.limit")
+    assert examine(memory({"limit": "auto", "reserve": 0, "gpus": 1, "counts_host": True}), seen()) == []
+    on_gpu = seen(resident=(Resident("x:latest", 8192, size_vram=5),))
+    assert [one.about for one in examine(memory({"limit": "auto", "reserve": 0}), on_gpu)] == ["memory.limit"]
 
 
 def test_a_model_that_is_not_installed_is_worth_a_note() -> None:
