@@ -8,7 +8,8 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import web
 
@@ -24,6 +25,7 @@ from ollama_gate.dialects.native import inputs
 from ollama_gate.dialects.translation import Stamp, without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
+from ollama_gate.loops import LoopBook, hopeless
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import read_body, read_form
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
@@ -44,6 +46,8 @@ from ollama_gate.wire.encoding import decode_content
 from ollama_gate.wire.folding import fold
 from ollama_gate.wire.ndjson import TailObserver
 
+_AS_ASKED: Final = Output(None)
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -51,7 +55,7 @@ class Judged:
 
     applied: Applied
     count: PromptCount | None = None
-    output: Output = field(default_factory=lambda: Output(None))
+    output: Output = _AS_ASKED
 
 
 class Pipeline:
@@ -79,6 +83,7 @@ class Pipeline:
         self._clock = clock
         self._refused = refusals.RefusalMemory(config.refusals.remember)
         self._grace = refusals.GraceBook()
+        self._loops = LoopBook()
         self.signs_every = SIGNS_EVERY
         """Seconds of silence after which an open stream shows a sign of life."""
 
@@ -275,10 +280,13 @@ class Pipeline:
         return self._grace.take(conversation, prompt, self._clock())
 
     def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, raw: bytes) -> Refused:
-        now = self._clock()
+        now, conversation = self._clock(), refusals.conversation_key(inference)
+        # Only where an agent names its conversation: a person who tries one prompt in many ways is not going round.
+        if inference.session and self._loops.refused(conversation, turn.prompt_tokens or 0, now):
+            return Refused(hopeless(refusal))
         if raw:
             self._refused.keep(turn.route, raw, refusal, now)
-        self._grace.grant(refusals.conversation_key(inference), refusals.prompt_key(inference), now)
+        self._grace.grant(conversation, refusals.prompt_key(inference), now)
         return Refused(refusal)
 
     async def _send(
