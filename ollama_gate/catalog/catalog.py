@@ -226,6 +226,8 @@ class Catalog:
         self._generation += 1
         self._listing = None
         self._listing_task = None
+        for call in self.changed:
+            call()
 
     async def _fresh_listing(self) -> Listing:
         listing = self._listing

@@ -1,0 +1,283 @@
+"""Cards of models: asked for once, by digest, over a listing that is never old; with a fake Ollama and a fake clock."""
+
+# ruff: noqa: ARG002 - the fake takes what the real one takes
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ollama_gate.catalog.card import Mode
+from ollama_gate.catalog.catalog import FRESH, STALE, Catalog
+from ollama_gate.catalog.names import InvalidName
+from ollama_gate.errors import UpstreamError, UpstreamUnreachable
+from support.waiting import until
+
+
+@dataclass(slots=True)
+class FakeOllama:
+    """Answers at once, or when `gate` is opened; counts what it is asked."""
+
+    models: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    """(digest, description) by listed name."""
+    version: str = "0.33.0"
+    asked: Counter[str] = field(default_factory=Counter)
+    failure: UpstreamError | None = None
+    status: int = 200
+    rows: Any = None
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    async def get_json(self, path: str, *, within: float = 10.0) -> Any:
+        self.asked[path] += 1
+        if self.failure is not None:
+            raise self.failure
+        if path == "/api/version":
+            return {"version": self.version}
+        return {"models": [{"digest": digest} for digest, _ in self.models.values()]}
+
+    async def post_json(self, path: str, payload: Mapping[str, Any], *, within: float = 30.0) -> Any:
+        name = payload["model"]
+        self.asked[f"{path} {name}"] += 1
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self.models[name][1] if name in self.models else None
+
+    async def exchange(
+        self, method: str, path: str, payload: Mapping[str, Any] | None, *, within: float
+    ) -> tuple[int, bytes]:
+        self.asked[path] += 1
+        rows = self.rows
+        if rows is None:
+            # Sizes far apart, so that no model may lie over another's file.
+            sizes = {name: (at + 1) * 10**9 for at, name in enumerate(self.models)}
+            rows = [
+                {"name": name, "model": name, "digest": digest, "size": sizes[name]}
+                for name, (digest, _) in self.models.items()
+            ]
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self.status, json.dumps({"models": rows}).encode()
+
+
+@dataclass(slots=True)
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def ollama() -> FakeOllama:
+    show = {"template": "{{ range .Messages }}x{{ end }}", "capabilities": ["completion"]}
+    return FakeOllama({"llama3.2:latest": ("d1", show), "mine/other:7b": ("d2", show)})
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def catalog(ollama: FakeOllama, clock: Clock) -> Catalog:
+    return Catalog(ollama, clock=clock)
+
+
+async def test_every_spelling_has_one_card_that_is_asked_for_once(catalog: Catalog, ollama: FakeOllama) -> None:
+    spellings = ["llama3.2", "llama3.2:latest", "library/llama3.2", "registry.ollama.ai/library/LLAMA3.2:Latest"]
+    found = {id(await catalog.card(name)) for name in spellings}
+    assert len(found) == 1
+    assert ollama.asked["/api/show llama3.2:latest"] == 1
+    assert ollama.asked["/api/tags"] == 1
+    card = catalog.at_hand("llama3.2")
+    assert card is not None
+    assert (card.key, card.name, card.digest) == ("registry.ollama.ai/library/llama3.2:latest", "llama3.2:latest", "d1")
+
+
+async def test_many_at_once_ask_once(catalog: Catalog, ollama: FakeOllama) -> None:
+    ollama.gate.clear()
+    waiting = [asyncio.ensure_future(catalog.card("llama3.2")) for _ in range(50)]
+    await until(lambda: ollama.asked["/api/tags"])
+    ollama.gate.set()
+    cards = await asyncio.gather(*waiting)
+    assert len({id(card) for card in cards}) == 1
+    assert (ollama.asked["/api/tags"], ollama.asked["/api/show llama3.2:latest"]) == (1, 1)
+
+
+async def test_one_that_gives_up_does_not_spoil_it_for_the_others(catalog: Catalog, ollama: FakeOllama) -> None:
+    ollama.gate.clear()
+    first, second = (asyncio.ensure_future(catalog.card("llama3.2")) for _ in range(2))
+    await until(lambda: ollama.asked["/api/tags"])
+    first.cancel()
+    ollama.gate.set()
+    assert await second is not None
+    assert first.cancelled()
+    assert ollama.asked["/api/tags"] == 1
+
+
+async def test_a_fresh_listing_is_used_as_it_is(catalog: Catalog, ollama: FakeOllama, clock: Clock) -> None:
+    await catalog.card("llama3.2")
+    clock.now += FRESH
+    assert catalog.at_hand("llama3.2") is not None
+    await catalog.card("llama3.2")
+    assert ollama.asked["/api/tags"] == 1
+
+
+async def test_an_older_one_is_used_while_a_new_one_is_fetched_behind(
+    catalog: Catalog, ollama: FakeOllama, clock: Clock
+) -> None:
+    await catalog.card("llama3.2")
+    clock.now += FRESH + 0.1
+    assert catalog.at_hand("llama3.2") is None
+    ollama.gate.clear()
+    card = await asyncio.wait_for(catalog.card("llama3.2"), 1)
+    assert card is not None
+    await until(lambda: ollama.asked["/api/tags"] == 2)
+    ollama.gate.set()
+    await until(lambda: catalog.at_hand("llama3.2") is card)
+    assert ollama.asked["/api/show llama3.2:latest"] == 1
+
+
+async def test_one_that_is_too_old_is_waited_for(catalog: Catalog, ollama: FakeOllama, clock: Clock) -> None:
+    await catalog.card("llama3.2")
+    clock.now += STALE + 0.1
+    ollama.models["llama3.2:latest"] = ("d9", {"capabilities": ["embedding"]})
+    card = await catalog.card("llama3.2")
+    assert card is not None
+    assert (card.digest, card.embeds) == ("d9", True)
+
+
+async def test_a_model_that_was_replaced_gets_a_new_card_and_everybody_is_told(
+    catalog: Catalog, ollama: FakeOllama, clock: Clock
+) -> None:
+    told: list[int] = []
+    catalog.changed.append(lambda: told.append(1))
+    await catalog.card("llama3.2")
+    told.clear()
+    clock.now += FRESH + 0.1
+    await catalog.card("llama3.2")
+    await until(lambda: catalog.at_hand("llama3.2") is not None)
+    assert told == []
+    ollama.models["llama3.2:latest"] = ("d9", {})
+    clock.now += FRESH + 0.1
+    await catalog.card("llama3.2")
+    await until(lambda: told)
+    card = await catalog.card("llama3.2")
+    assert card is not None
+    assert card.digest == "d9"
+
+
+async def test_a_model_that_is_new_is_found_at_once(catalog: Catalog, ollama: FakeOllama, clock: Clock) -> None:
+    await catalog.card("llama3.2")
+    ollama.models["new:latest"] = ("d3", {})
+    assert await catalog.card("new") is None, "a listing of this very second is believed"
+    clock.now += 1.1
+    assert await catalog.card("new") is not None
+
+
+async def test_what_changes_models_through_the_gate_is_seen_by_the_next_request(
+    catalog: Catalog, ollama: FakeOllama
+) -> None:
+    told: list[int] = []
+    await catalog.card("llama3.2")
+    catalog.changed.append(lambda: told.append(1))
+    ollama.models["llama3.2:latest"] = ("d9", {})
+    catalog.invalidate()
+    assert told == [1]
+    assert catalog.at_hand("llama3.2") is None
+    card = await catalog.card("llama3.2")
+    assert card is not None
+    assert card.digest == "d9"
+
+
+async def test_a_listing_that_was_under_way_then_does_not_hide_the_change(catalog: Catalog, ollama: FakeOllama) -> None:
+    ollama.gate.clear()
+    early = asyncio.ensure_future(catalog.card("llama3.2"))
+    await until(lambda: ollama.asked["/api/tags"])
+    catalog.invalidate()
+    ollama.models["llama3.2:latest"] = ("d9", {})
+    late = asyncio.ensure_future(catalog.card("llama3.2"))
+    await until(lambda: ollama.asked["/api/tags"] == 2)
+    ollama.gate.set()
+    await early
+    card = await late
+    assert card is not None
+    assert card.digest == "d9"
+    assert catalog.at_hand("llama3.2") is card
+
+
+async def test_another_version_of_ollama_describes_everything_anew(
+    catalog: Catalog, ollama: FakeOllama, clock: Clock
+) -> None:
+    first = await catalog.card("llama3.2")
+    assert catalog.version == "0.33.0"
+    ollama.version = "0.34.0"
+    clock.now += STALE + 1
+    second = await catalog.card("llama3.2")
+    assert catalog.version == "0.34.0"
+    assert second is not None
+    assert second is not first
+    assert ollama.asked["/api/show llama3.2:latest"] == 2
+
+
+async def test_without_ollama_the_failure_is_told_and_the_next_lookup_tries_again(
+    catalog: Catalog, ollama: FakeOllama
+) -> None:
+    ollama.failure = UpstreamUnreachable("refused")
+    for _ in range(2):
+        with pytest.raises(UpstreamUnreachable):
+            await catalog.card("llama3.2")
+    ollama.failure = None
+    assert await catalog.card("llama3.2") is not None
+    assert ollama.asked["/api/tags"] == 3
+
+
+@pytest.mark.parametrize("name", ["", " ", "../etc/passwd", "a b", "x" * 400, "a//b"])
+async def test_what_is_no_name_is_never_asked_for(catalog: Catalog, ollama: FakeOllama, name: str) -> None:
+    with pytest.raises(InvalidName):
+        await catalog.card(name)
+    assert catalog.at_hand(name) is None
+    assert not ollama.asked
+
+
+async def test_a_cloud_model_needs_no_listing_of_its_own(catalog: Catalog) -> None:
+    card = await catalog.card("gpt-oss:120b-cloud")
+    assert card is not None
+    assert (card.mode, card.digest) == (Mode.REMOTE, "")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        "x",
+        [None, 5, "x", {}, {"name": "a"}, {"name": 5, "digest": "d"}, {"name": "a b", "digest": "d"}],
+        {"a": 1},
+    ],
+)
+async def test_a_listing_of_any_shape_is_read(catalog: Catalog, ollama: FakeOllama, rows: Any) -> None:
+    ollama.rows = rows
+    assert await catalog.card("llama3.2") is None
+    assert catalog.known() == []
+
+
+async def test_all_cards_and_those_at_hand(catalog: Catalog, clock: Clock) -> None:
+    assert catalog.known() == []
+    assert [card.name for card in await catalog.cards()] == ["llama3.2:latest", "mine/other:7b"]
+    assert {card.name for card in catalog.known()} == {"llama3.2:latest", "mine/other:7b"}
+    clock.now += 10 * STALE
+    assert catalog.at_hand("llama3.2") is None
+    last = catalog.last_known("llama3.2")
+    assert last is not None
+    assert last.digest == "d1"
+    assert catalog.last_known("nowhere") is None
+    assert catalog.last_known("a b") is None
