@@ -177,6 +177,15 @@ class Model:
         """Bytes of an f16 cache for `parallel` slots of `num_ctx` tokens."""
         return 2 * 2 * self.layers * self.kv_heads * (self.width // self.heads) * num_ctx * parallel
 
+    def buffer_bytes(self, batch: int, cells: int, parallel: int) -> int:
+        """Bytes of the buffers beside the cache, as measured of dense models with flash attention (b10488).
+
+        A batch's activations, its 16-bit mask over the cells that it attends to, and logits for each slot, twice.
+        """
+        activations = 3 * 4 * self.width + 4 * self.width + 6
+        logits = 4 * len(self.tokenizer_metadata["tokenizer.ggml.tokens"]) * parallel
+        return 4 * batch * activations + 2 * batch * cells + 2 * logits
+
 
 def _tensor(name: str, *shape: int) -> Json:
     return {"name": name, "type": "F16" if len(shape) > 1 else "F32", "shape": list(shape)}

@@ -73,8 +73,16 @@ class Runner:
 
     @property
     def size(self) -> int:
-        """Bytes in memory."""
-        return self.model.size + self.model.kv_bytes(self.slot_size, self.parallel)
+        """Bytes in memory as `/api/ps` tells them: the sum of the buffers that llama-server logs."""
+        cells = self.slot_size
+        if self.model.embeds:  # an encoder keeps no cache, and attends within its batch
+            return self.model.size + self.model.buffer_bytes(self.batch, self.batch, 0)
+        tokens = self.num_ctx * self.parallel
+        batch = 2048 if tokens > 32768 else 1024 if tokens > 4096 else 512  # `llm/llama_server.go`
+        if not self.options.num_batch_automatic:
+            batch = self.options.num_batch
+        cache = self.model.kv_bytes(cells, self.parallel)
+        return self.model.size + cache + self.model.buffer_bytes(min(batch, tokens), cells, self.parallel)
 
     @asynccontextmanager
     async def slot_for(self, prompt: Sequence[int]) -> AsyncIterator[tuple[Slot, int]]:

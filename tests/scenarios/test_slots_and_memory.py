@@ -55,7 +55,7 @@ async def line(*, settings: Mapping[str, Any] | None = None, **sections: Any) ->
     memory = {"host_cache_per_model": 0, **sections.pop("memory", {})}
     async with (
         Rehearsal(Settings(models=models, **(settings or {}))) as ollama,
-        running_gate(ollama.url, memory=memory, defaults={"num_ctx": 4096}, **sections) as gate,
+        running_gate(ollama.url, memory=memory, **{"defaults": {"num_ctx": 4096}, **sections}) as gate,
     ):
         yield Line(gate, ollama)
 
@@ -85,3 +85,100 @@ async def test_the_status_and_the_metrics_show_slots_and_memory() -> None:
         assert on.metric("slots_running", "alpha") == on.metric("slots_waiting", "alpha") == 0
         page = await ask(on.gate.address, "GET", "/gate/metrics")
         assert f'ollama_gate_slots{{model="{FULL.format("alpha")}"}} 1.0' in page.body.decode()
+
+
+async def booked(on: Line, model: str) -> int:
+    """Bytes that one of the models takes."""
+    assert (await on.ask(model)).status == 200
+    memory: dict[str, int] = (await on.of(model))["memory"]
+    return memory["booked"]
+
+
+async def size_of_one() -> int:
+    """Bytes that each of the three models takes."""
+    async with line() as on:
+        return await booked(on, "alpha")
+
+
+@asynccontextmanager
+async def room_for(count: float, **memory: Any) -> AsyncIterator[Line]:
+    """A gate whose limit has room for so many of the three models, and an Ollama that loads slowly."""
+    limit = int(await size_of_one() * count)
+    async with line(memory={"limit": limit, **memory}, settings={"load_seconds": 0.05}) as on:
+        yield on
+
+
+async def test_the_limit_is_kept_by_unloading_whoever_was_used_least_recently() -> None:
+    async with room_for(2.5) as on:
+        for model in ("alpha", "beta", "alpha", "gamma"):
+            assert (await on.ask(model)).status == 200
+        resident = {runner.model.name for runner in on.ollama.service.scheduler.loaded()}
+        assert resident == {"alpha:latest", "gamma:latest"}
+        assert on.ollama.service.scheduler.unloads["beta:latest"] == 1
+        assert (await on.status())["memory"]["free"] >= 0
+
+
+async def test_two_cold_models_at_once_cannot_both_slip_in() -> None:
+    async with room_for(1.5) as on:
+        scheduler = on.ollama.service.scheduler
+        loaded: list[int] = []
+        scheduler._changed = lambda: loaded.append(len(scheduler.runners))
+        replies = await asyncio.gather(*(on.ask(model) for model in ("alpha", "beta") * 3))
+        assert [reply.status for reply in replies] == [200] * 6
+        assert scheduler.loads.total() >= 2
+        assert max(loaded) == 1
+
+
+async def test_whoever_waits_for_memory_is_refused_when_its_time_is_over() -> None:
+    limit = int(await size_of_one() * 1.5)
+    async with line(memory={"limit": limit, "on_full": "wait"}, queue={"deadline": 0.3}) as on:
+        assert (await on.ask("alpha", keep_alive=0.1)).status == 200
+        assert (await on.ask("beta")).status == 200, "the first one expires by itself"
+        on.ollama.fault("hang", path="/api/chat", times=1)
+        running = await on.stuck("beta")
+        late = await on.ask("alpha")
+        assert (late.status, late.json["code"]) == (503, "queue_timeout")
+        assert late.json["details"]["waits_for"] == "memory"
+        assert int(late.header("Retry-After") or 0) >= 1
+        running.cancel()
+
+
+async def test_by_policy_what_does_not_fit_now_is_refused_with_what_would() -> None:
+    async with room_for(1.5, on_full="refuse") as on:
+        assert (await on.ask("alpha")).status == 200
+        no = await on.ask("beta")
+        told = no.json
+        assert (no.status, no.reason, told["code"]) == (503, "Model Does Not Fit", "model_does_not_fit")
+        assert told["error"].startswith("beta:latest cannot be loaded: with a window of 4096 and 1 slot it takes 0.")
+        assert int(no.header("Retry-After") or 0) >= 1
+        facts = told["details"]
+        assert facts["free_bytes"] < facts["needed_bytes"] <= facts["limit_bytes"]
+        assert facts["largest_num_ctx"] >= 4096 > facts["largest_num_ctx_now"]
+        assert [entry.json()["model"] for entry in on.ollama.journal.to("/api/chat")] == ["alpha"]
+        assert (await on.ask("alpha")).status == 200, "what is loaded is served"
+
+
+async def test_what_never_fits_is_refused_for_good_in_every_dialect() -> None:
+    async with line(memory={"limit": "110MiB"}, defaults={"num_ctx": 8192}) as on:
+        no = await on.ask("alpha")
+        assert (no.status, no.json["code"]) == (503, "model_does_not_fit")
+        assert (no.header("Retry-After"), no.header("x-should-retry")) == (None, "false")
+        message = [{"role": "user", "content": "hi"}]
+        for route in ("/v1/chat/completions", "/v1/messages"):
+            body = {"model": "alpha", "messages": message, "max_tokens": 5}
+            no = await ask(on.gate.address, "POST", route, body)
+            assert no.status == 503, route
+            assert "cannot be loaded" in no.json["error"]["message"]
+        assert not on.ollama.journal.to("/api/chat")
+        assert (await on.of("alpha"))["memory"]["fits"] == "never"
+
+
+async def test_a_queue_that_is_full_says_when_to_come_again() -> None:
+    async with line(queue={"depth": 1}, settings={"rate": 30.0}) as on:
+        running = await on.stuck("alpha")
+        waiting = spawn(on.ask("alpha"), name="waiting")
+        await until(lambda: on.metric("slots_waiting", "alpha") == 1)
+        no = await on.ask("alpha")
+        assert (no.status, no.json["code"]) == (503, "queue_full")
+        assert int(no.header("Retry-After") or 0) >= 1
+        assert [(await task).status for task in (running, waiting)] == [200, 200]

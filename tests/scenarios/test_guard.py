@@ -1,0 +1,123 @@
+"""The guard, end to end: what somebody loads past the gate is seen, told everywhere, and booked as it is."""
+
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ollama_gate.app import Gate
+from ollama_gate.rehearsal import Rehearsal, Settings
+from ollama_gate.rehearsal.models import Model
+from support.gate import metric, running_gate
+from support.http import ask
+from support.waiting import until
+
+WINDOW = 4096
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A gate in front of a rehearsal, and the gate's log."""
+
+    gate: Gate
+    ollama: Rehearsal
+    log: io.StringIO
+
+    async def through(self, model: str) -> None:
+        body = {"model": model, "messages": MESSAGES, "stream": False}
+        assert (await ask(self.gate.address, "POST", "/api/chat", body)).status == 200
+
+    async def past(self, model: str, num_ctx: int) -> None:
+        """Load a model without the gate."""
+        body = {"model": model, "messages": MESSAGES, "stream": False, "options": {"num_ctx": num_ctx}}
+        address = ("127.0.0.1", self.ollama.port)
+        assert (await ask(address, "POST", "/api/chat", body, {"Host": "localhost"})).status == 200
+
+    async def guard(self) -> None:
+        """Have the guard look once."""
+        seen = len(self.ollama.journal.to("/api/ps"))
+        self.gate.wiring.admission.gatekeeper.look()
+        await self.ollama.journal.until(lambda journal: len(journal.to("/api/ps")) > seen)
+        await until(lambda: not self.gate.wiring.admission.gatekeeper._looking)
+
+    async def status(self) -> dict[str, Any]:
+        told: dict[str, Any] = (await ask(self.gate.address, "GET", "/gate/status")).json
+        return told
+
+    async def memory(self, model: str) -> dict[str, Any]:
+        rows = (await self.status())["models"]
+        return next(row["memory"] for row in rows if row["name"] == f"{model}:latest")
+
+    def warned(self, kind: str) -> list[dict[str, Any]]:
+        """The log's warnings of one kind."""
+        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in lines if line.get("kind") == kind and line["level"] == "warning"]
+
+
+@asynccontextmanager
+async def line(written_log_log: io.StringIO, num_parallel: int = 1, **memory: Any) -> AsyncIterator[Line]:
+    models = tuple(Model(f"{name}:latest", layers=16, width=256) for name in ("alpha", "beta"))
+    sections = {"memory": {"host_cache_per_model": 0, **memory}, "defaults": {"num_ctx": WINDOW}}
+    async with (
+        Rehearsal(Settings(models=models, num_parallel=num_parallel)) as ollama,
+        running_gate(ollama.url, **sections) as gate,
+    ):
+        yield Line(gate, ollama, written)
+
+
+async def test_a_model_with_another_window_is_told_and_booked_as_it_is(written_log: io.StringIO) -> None:
+    async with line(written_log) as on:
+        await on.through("alpha")
+        await on.guard()
+        before = await on.memory("alpha")
+        assert (before["num_ctx"], (await on.status())["memory"]["alerts"]) == (WINDOW, [])
+        await on.past("alpha", 8192)
+        await on.guard()
+        await on.guard()
+        after = await on.memory("alpha")
+        assert after["num_ctx"] == 8192
+        assert after["booked"] >= after["reported"] > before["reported"]
+        [told] = on.warned("WindowDiffers")
+        assert (told["model"], told["expected"], told["found"]) == ("alpha:latest", WINDOW, 8192)
+        assert metric(on.gate, "alerts_total", kind="WindowDiffers") == 1
+        alerts = (await on.status())["memory"]["alerts"]
+        assert alerts == [{"kind": "WindowDiffers", "model": "alpha:latest", "expected": WINDOW, "found": 8192}]
+        await on.through("alpha")
+        await on.guard()
+        assert (await on.memory("alpha"))["booked"] == before["booked"]
+        assert (await on.status())["memory"]["alerts"] == []
+
+
+async def test_a_model_loaded_past_the_gate_takes_its_part_of_the_limit(written_log: io.StringIO) -> None:
+    async with line(written_log, limit="1GiB") as on:
+        await on.through("alpha")
+        await on.guard()
+        held = (await on.status())["memory"]["held"]
+        await on.past("beta", WINDOW)
+        await on.guard()
+        overview = (await on.status())["memory"]
+        assert overview["held"] > held
+        assert {row["model"] for row in overview["models"]} == {"alpha:latest", "beta:latest"}
+        assert [told["model"] for told in on.warned("LoadedElsewhere")] == ["beta:latest"]
+        assert metric(on.gate, "alerts_total", kind="LoadedElsewhere") == 1
+
+
+async def test_more_slots_than_the_gate_was_told_are_found_out(written_log: io.StringIO) -> None:
+    async with line(written_log, num_parallel=4) as on:
+        await on.through("alpha")
+        await on.guard()
+        [told] = on.warned("SettingsDiffer")
+        assert (told["model"], told["num_parallel"], told["kv_cache_type"]) == ("alpha:latest", 1, "f16")
+        assert [4, "f16"] in told["likely"]
+
+
+async def test_a_model_that_has_gone_is_no_longer_booked(written_log: io.StringIO) -> None:
+    async with line(written_log) as on:
+        await on.through("alpha")
+        on.ollama.service.scheduler.clear()
+        await on.guard()
+        assert (await on.memory("alpha"))["stage"] == "not loaded"
+        assert (await on.status())["memory"]["held"] == 0
