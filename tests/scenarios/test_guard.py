@@ -58,14 +58,14 @@ class Line:
 
 
 @asynccontextmanager
-async def line(written_log_log: io.StringIO, num_parallel: int = 1, **memory: Any) -> AsyncIterator[Line]:
+async def line(written_log: io.StringIO, num_parallel: int = 1, **memory: Any) -> AsyncIterator[Line]:
     models = tuple(Model(f"{name}:latest", layers=16, width=256) for name in ("alpha", "beta"))
     sections = {"memory": {"host_cache_per_model": 0, **memory}, "defaults": {"num_ctx": WINDOW}}
     async with (
         Rehearsal(Settings(models=models, num_parallel=num_parallel)) as ollama,
         running_gate(ollama.url, **sections) as gate,
     ):
-        yield Line(gate, ollama, written)
+        yield Line(gate, ollama, written_log)
 
 
 async def test_a_model_with_another_window_is_told_and_booked_as_it_is(written_log: io.StringIO) -> None:
