@@ -5,7 +5,7 @@ whole pipeline. Field names follow Ollama's `api/types.go` (v0.33): `ChatRequest
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -137,7 +137,7 @@ class PromptCount:
     at_most: int
     """A number that the true count does not pass (equal to `tokens` on rung exact)."""
     rung: Rung
-    parts: Parts = field(default_factory=Parts)
+    parts: Parts = Parts()
     items: tuple[int, ...] = ()
     """Embeddings: tokens of each input."""
     why: str = ""

@@ -120,7 +120,7 @@ class Counter:
 
     def known(self, card: ModelCard) -> Known:
         """What is known of a model; getting to know it begins when it is first asked for."""
-        key = (card.digest, card.mode.value, self._version() or "")
+        key = (card.digest, str(card.mode), self._version() or "")
         found = self._models.get(key)
         if found is not None and found.meter is not None and not found.meter.tokenizer.alive:
             found.meter = None  # its tokenizer was unloaded to make room, or its process died
@@ -137,7 +137,7 @@ class Counter:
 
     def met(self, card: ModelCard) -> Known:
         """What is known of a model so far; nothing is begun."""
-        return self._models.get((card.digest, card.mode.value, self._version() or "")) or Known(card)
+        return self._models.get((card.digest, str(card.mode), self._version() or "")) or Known(card)
 
     def bound(self, request: InferenceRequest, card: ModelCard, image_tokens: int | None) -> int | None:
         """The most tokens that a chat or generate prompt can have, from its bytes; None where nothing is proven."""
