@@ -1,119 +1,87 @@
-"""What names over one file of weights get: one window and one shift, or each change of name would reload the model."""
+"""What each model gets: the operator's wishes applied to what Ollama says of it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ollama_gate.catalog.card import Mode, ModelCard
-from ollama_gate.config import Config
-from ollama_gate.policies import Dispute, Policies
+from ollama_gate.catalog.versions import Features
+from ollama_gate.policies import Policies
+from ollama_gate.window import Window
+from support.gate import config_for
 
 
-def card(name: str, *, blob: str = "/b/1", num_ctx: int | None = None, vision: bool = False) -> ModelCard:
-    return ModelCard(
-        key=name,
-        name=name,
-        digest=f"digest of {name}",
-        mode=Mode.GO_TEMPLATE,
-        trained=65536,
-        num_ctx=num_ctx,
-        blob=blob,
-        capabilities=frozenset({"vision"} if vision else ()),
-    )
+def card(**more: Any) -> ModelCard:
+    key = "registry.ollama.ai/library/m:latest"
+    return ModelCard(**{"key": key, "name": "m:latest", "digest": "d", "mode": Mode.GO_TEMPLATE, **more})
 
 
-class Shelf:
-    """Cards that may change."""
-
-    def __init__(self, *cards: ModelCard) -> None:
-        self.cards = cards
-        self.revision = 0
-
-    def sharing(self, card: ModelCard) -> list[ModelCard]:
-        return [other for other in self.cards if other.runner == card.runner]
-
-    def add(self, card: ModelCard) -> None:
-        self.cards += (card,)
-        self.revision += 1
+def window(one: ModelCard, **sections: Any) -> Window:
+    found = Policies(config_for("http://127.0.0.1:1", **sections)).for_card(one).window
+    assert found is not None
+    return found
 
 
-class Wished:
-    """Policies over a shelf, and what they said."""
-
-    def __init__(self, *cards: ModelCard, defaults: dict[str, Any] | None = None, **models: dict[str, Any]) -> None:
-        self.shelf = Shelf(*cards)
-        self.said: list[Dispute] = []
-        config = Config.model_validate({"defaults": defaults or {}, "models": models})
-        self.policies = Policies(config, cards=self.shelf, disputed=self.said.append)
-
-    def windows(self) -> dict[str, tuple[int, bool]]:
-        given = {card.name: self.policies.for_card(card).window for card in self.shelf.cards}
-        return {name: (window.num_ctx, window.shift) for name, window in given.items() if window is not None}
-
-
-def test_a_window_declared_for_one_name_is_that_of_all() -> None:
-    wished = Wished(card("a"), card("b"), card("c", blob="/b/2"), b={"num_ctx": 4096})
-    assert wished.windows() == {"a": (4096, False), "b": (4096, False), "c": (8192, False)}
-    assert wished.said == []
-
-
-def test_a_declared_window_beats_what_a_modelfile_says() -> None:
-    wished = Wished(card("a", num_ctx=32768), card("b"), b={"num_ctx": 4096})
-    assert {num_ctx for num_ctx, _ in wished.windows().values()} == {4096}
+@pytest.mark.parametrize(
+    ("sections", "more", "num_ctx", "budget"),
+    [
+        ({}, {}, 8192, 6553),
+        ({"defaults": {"num_ctx": 4096}}, {}, 4096, 3276),
+        ({"defaults": {"num_ctx": 4096}}, {"num_ctx": 2048}, 2048, 1638),
+        ({"models": {"m": {"num_ctx": 1024}}}, {"num_ctx": 2048}, 1024, 819),
+        ({"models": {"m": {"num_ctx": 99_999}}}, {"trained": 512}, 512, 409),
+        ({"models": {"m": {"budget": 1000}}}, {}, 8192, 1000),
+        ({"models": {"m": {"budget": "50%"}}}, {}, 8192, 4096),
+        ({"defaults": {"budget": "50%"}, "models": {"m": {"num_ctx": 1000}}}, {}, 1000, 500),
+        ({"models": {"other": {"num_ctx": 1024}}}, {}, 8192, 6553),
+        ({"defaults": {"num_ctx": 512}}, {"capabilities": frozenset({"vision"})}, 2048, 1638),
+    ],
+)
+def test_the_nearest_wish_holds(sections: dict[str, Any], more: dict[str, Any], num_ctx: int, budget: int) -> None:
+    found = window(card(**more), **sections)
+    assert (found.num_ctx, found.budget, found.shift) == (num_ctx, budget, False)
 
 
-@pytest.mark.parametrize(("modelfile", "given"), [(2048, 8192), (16384, 16384)])
-def test_where_nothing_is_declared_no_name_gets_less_than_by_itself(modelfile: int, given: int) -> None:
-    assert {num_ctx for num_ctx, _ in Wished(card("a", num_ctx=modelfile), card("b")).windows().values()} == {given}
+@pytest.mark.parametrize("name", ["m", "M:Latest", "library/m", "registry.ollama.ai/library/m:latest"])
+def test_a_model_is_configured_under_any_of_its_names(name: str) -> None:
+    assert window(card(), models={name: {"num_ctx": 256}}).num_ctx == 256
 
 
-def test_of_two_declared_windows_the_larger_is_taken_and_it_is_said_once() -> None:
-    wished = Wished(card("a"), card("b"), a={"num_ctx": 4096}, b={"num_ctx": 16384})
-    for _ in range(3):
-        assert set(wished.windows().values()) == {(16384, False)}
-        wished.shelf.revision += 1
-    assert wished.said == [Dispute((("a", 4096, None), ("b", 16384, None)), 16384, shift=False)]
+def test_an_embedder_has_a_limit_for_each_input() -> None:
+    policies = Policies(config_for("http://127.0.0.1:1"))
+    applied = policies.for_card(card(capabilities=frozenset({"embedding"}), trained=512))
+    assert applied.embeds is not None
+    assert (applied.embeds.tokens, applied.embeds.by) == (512, "num_ctx")
+    assert policies.for_card(card(digest="other")).embeds is None
 
 
-def test_shift_declared_for_one_name_is_that_of_all() -> None:
-    assert set(Wished(card("a"), card("b"), b={"shift": True}).windows().values()) == {(8192, True)}
-    forbidden = Wished(card("a"), card("b"), defaults={"shift": True}, b={"shift": False})
-    assert set(forbidden.windows().values()) == {(8192, False)}
+def test_a_model_in_the_cloud_is_not_pinned() -> None:
+    applied = Policies(config_for("http://127.0.0.1:1")).for_card(card(mode=Mode.REMOTE))
+    assert (applied.window, applied.embeds) == (None, None)
 
 
-def test_what_is_not_to_be_cut_under_one_name_is_cut_under_none() -> None:
-    wished = Wished(card("a"), card("b"), a={"shift": False}, b={"shift": True})
-    assert set(wished.windows().values()) == {(8192, False)}
-    assert len(wished.said) == 1
+def test_what_ollama_does_not_list_still_gets_a_window() -> None:
+    config = config_for("http://127.0.0.1:1", models={"m": {"num_ctx": 1024}})
+    assert Policies(config).unknown("registry.ollama.ai/library/m:latest").window == Window(1024, 819)
+    assert Policies(config).unknown("").window == Window(8192, 6553)
 
 
-def test_a_name_with_pictures_widens_the_least_window_of_all() -> None:
-    wished = Wished(card("a"), card("b", vision=True), defaults={"num_ctx": 512})
-    assert set(wished.windows().values()) == {(2048, False)}
+def test_it_is_worked_out_once_for_each_description_and_each_ollama() -> None:
+    features = Features.of("0.33.0")
+    policies = Policies(config_for("http://127.0.0.1:1"), lambda: features)
+    first = policies.for_card(card())
+    assert policies.for_card(card()) is first
+    assert policies.for_card(card(digest="other", num_ctx=512)) is not first
+    features = Features.of("0.12.0")
+    old = policies.for_card(card()).window
+    assert old is not None
+    assert (old.old_boundary, old.guarded) == (True, False)
+    features = Features.of("0.33.0")
+    assert policies.for_card(card()) is first
 
 
-def test_budgets_stay_those_of_the_names() -> None:
-    wished = Wished(card("a"), card("b"), a={"num_ctx": 10240, "budget": 5000}, b={"budget": "50%"})
-    windows = [wished.policies.for_card(card).window for card in wished.shelf.cards]
-    assert [window.budget for window in windows if window] == [5000, 5120]
-
-
-def test_a_name_that_comes_later_is_taken_in() -> None:
-    wished = Wished(card("a"), b={"num_ctx": 4096})
-    assert wished.windows() == {"a": (8192, False)}
-    wished.shelf.add(card("b"))
-    assert wished.windows() == {"a": (4096, False), "b": (4096, False)}
-
-
-def test_a_card_that_the_shelf_has_not_yet_counts_too() -> None:
-    wished = Wished(card("a"), b={"num_ctx": 4096})
-    window = wished.policies.for_card(card("b")).window
-    assert window is not None
-    assert window.num_ctx == 4096
-
-
-def test_cloud_models_share_nothing() -> None:
-    remote = replace(card("r"), mode=Mode.REMOTE)
-    wished = Wished(card("a"), remote, r={"num_ctx": 4096})
-    assert wished.windows() == {"a": (8192, False)}
+def test_a_thousand_models_do_not_grow_it_without_bound() -> None:
+    policies = Policies(config_for("http://127.0.0.1:1"))
+    for number in range(1100):
+        assert policies.for_card(card(digest=str(number))).window is not None
+    assert len(policies._applied) <= 1025
