@@ -28,7 +28,7 @@ TOLERANCE: Final = 0.10
 """Share by which a count may grow."""
 _STARTING: Final = 240.0
 _REQUESTS: Final = 100
-_TOKENS: Final = 200
+_TOKENS: Final = 1000
 _TOTALS: Final = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 
@@ -56,7 +56,7 @@ async def count(home: Path, command: Sequence[str]) -> dict[str, int]:
         await load.small_requests(pool, request, _REQUESTS)
         _control(gate, "-d")
         # Nothing but tokens is counted: what their request costs is counted above.
-        script = Script(_TOKENS, 40_000, 4_000_000)
+        script = Script(_TOKENS, 10_000, 4_000_000)
         streaming = asyncio.get_running_loop().create_task(
             load.streams(pool, [speed.chat(stream=True, script=script)], _TOKENS)
         )
