@@ -47,17 +47,19 @@ class Metadata:
             self._take(tensor)
 
     def _take(self, tensor: Any) -> None:
-        match tensor:
-            case {"name": str(name), "type": str(kind), "shape": [*shape]} if len(shape) <= _MOST_DIMENSIONS and all(
-                map(is_length, shape)
-            ):
-                if kind.lower() not in TENSOR_BLOCKS:
-                    self.assume(f"weights of type {kind[:20]} taken at 4 bytes an element")
-                size, elements = TENSOR_BLOCKS.get(kind.lower(), (4, 1))
-                self.shapes[name] = shape
-                self.weights += -(-prod(shape) // elements) * size
-            case _:
-                pass  # a foreign entry has no weight that could be known
+        if not isinstance(tensor, dict):
+            return
+        name, kind, shape = tensor.get("name"), tensor.get("type"), tensor.get("shape")
+        if not isinstance(name, str) or not isinstance(kind, str) or not isinstance(shape, list):
+            return  # a foreign entry has no weight that could be known
+        if len(shape) > _MOST_DIMENSIONS or not all(map(is_length, shape)):
+            return
+        if (block := TENSOR_BLOCKS.get(kind.lower())) is None:
+            self.assume(f"weights of type {kind[:20]} taken at 4 bytes an element")
+            block = 4, 1
+        size, elements = block
+        self.shapes[name] = shape
+        self.weights += -(-prod(shape) // elements) * size
 
     def assume(self, what: str) -> None:
         """Note an assumption, once."""
