@@ -365,6 +365,8 @@ class Counter:
                 meter.renderer, lambda request: self._ask(request, known.card, room), self._now
             )
             known.checked = True
+        except RenderError:
+            return  # Ollama did not answer: it is asked again with the next count
         finally:
             known.checking = None
         trust = known.trust

@@ -96,6 +96,9 @@ async def differing_probe(renderer: LocalRenderer, ask: Ask, now: Callable[[], d
 
     A probe that cannot be rendered here is no difference, because such a request is never called exact; one that Ollama
     refuses and the template here accepts is one.
+
+    Raises:
+        RenderError: Ollama did not say how it renders a probe, so that nothing is known.
     """
     for name, needed, body in PROBES:
         if not needed <= renderer.card.capabilities:
@@ -111,8 +114,6 @@ async def differing_probe(renderer: LocalRenderer, ask: Ask, now: Callable[[], d
             there: str | None = await ask(request)
         except TemplateRefused:
             there = None
-        except RenderError:
-            continue
         if here != there:
             return f"{name}: {_first_difference(here, there)}"
     return None
