@@ -176,7 +176,8 @@ def conversation_key(request: InferenceRequest) -> bytes:
     Sixteen bytes.
     """
     if request.session:
-        return hashlib.blake2b(request.session.encode("utf-8", "surrogatepass"), digest_size=16, person=b"session").digest()
+        named = request.session.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(named, digest_size=16, person=b"session").digest()
     mark = hashlib.blake2b(request.model.lower().encode(), digest_size=16, person=b"opening")
     for message in request.body.get("messages") or ():
         mark.update(str(message.get("role")).encode("utf-8", "surrogatepass") + b"\0")
