@@ -121,11 +121,12 @@ class TestWithAnEmptyCache:
 
     async def test_while_the_gate_waits_for_the_vocabulary(self, line: Line, how: str) -> None:
         await line.gate.wiring.catalog.card(MODEL)
+        described = len(line.ollama.journal.to("/api/show"))
         line.ollama.fault("hang", path="/api/show")
         client = await line.client(
             "/api/chat", {"model": MODEL, "messages": [{"role": "user", "content": "word " * 3000}]}
         )
-        await line.reached("/api/show", 2)
+        await line.reached("/api/show", described + 1)
         await leave(client, how)
         await line.settled("/api/chat", "counting")
         assert not line.ollama.journal.to("/api/chat")
