@@ -1,6 +1,7 @@
 """A tokenizer that works in a process of its own (`worker.py`), seen from the gate."""
 
 import contextlib
+import itertools
 import os
 import queue
 import socket
@@ -25,6 +26,7 @@ MAX_BYTES = 8 << 20
 """UTF-8 bytes of text that are counted at all; the worst eight megabytes take gigabytes of memory."""
 BUILD_PATIENCE = 300.0
 """Seconds after which building has failed; it takes two or three on an idle machine."""
+_uses = itertools.count()
 
 
 class WorkerGone(CountingError):
@@ -131,10 +133,16 @@ class RemoteTokenizer(HasFacts):
         self.worker = worker
         self.source = source
         self.alive = True
+        self.last_use = next(_uses)
+        """Which of all uses of all tokenizers the last one was; whoever has the lowest was not used for longest."""
         self._idle: queue.LifoQueue[socket.socket] = queue.LifoQueue()
         for channel in worker.channels:
             channel.settimeout(PATIENCE)
             self._idle.put(channel)
+
+    def touch(self) -> None:
+        """Note that it is wanted."""
+        self.last_use = next(_uses)
 
     @property
     def busy(self) -> bool:
@@ -160,6 +168,7 @@ class RemoteTokenizer(HasFacts):
         return pieces
 
     def _ask(self, operation: Operation, texts: Sequence[str]) -> bytes:
+        self.touch()
         request = pack_texts(operation, texts)
         if len(request) > MAX_BYTES:
             raise CountingError(f"{len(request)} bytes of text are more than is counted here")

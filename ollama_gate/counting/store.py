@@ -78,7 +78,6 @@ class _Entry:
     building: asyncio.Task[RemoteTokenizer] | None = None
     failure: CountingError | None = None
     retry_at: float = 0.0
-    used: float = 0.0
     seconds: float = 0.0
 
 
@@ -104,7 +103,7 @@ class TokenizerStore:
         entry = self._entries.get(digest)
         if entry is None or entry.tokenizer is None or not entry.tokenizer.alive:
             return None
-        entry.used = self.clock()
+        entry.tokenizer.touch()
         return entry.tokenizer
 
     def prepare(self, source: TokenizerSource) -> None:
@@ -180,8 +179,7 @@ class TokenizerStore:
         finally:
             entry.building = None
         entry.tokenizer = tokenizer
-        entry.used = self.clock()
-        entry.seconds = entry.used - started
+        entry.seconds = self.clock() - started
         log.info("tokenizer ready", model=entry.source.model, source=tokenizer.source, seconds=round(entry.seconds, 2))
         await self._make_room(entry)
         return tokenizer
@@ -219,12 +217,13 @@ class TokenizerStore:
 
     async def _make_room(self, newest: _Entry) -> None:
         """Unload what was not used for longest until the rest fits, but never the newest and none that is counting."""
-        loaded = [entry for entry in self._entries.values() if entry.tokenizer is not None and entry is not newest]
-        total = sum(self._status(entry).resident for entry in (newest, *loaded))
-        for entry in sorted(loaded, key=lambda entry: entry.used):
+        others = (entry for entry in self._entries.values() if entry is not newest)
+        loaded = [(entry, entry.tokenizer) for entry in others if entry.tokenizer is not None]
+        total = sum(self._status(entry).resident for entry in (newest, *(entry for entry, _ in loaded)))
+        for entry, tokenizer in sorted(loaded, key=lambda pair: pair[1].last_use):
             if total <= self.memory_limit:
                 return
-            if entry.tokenizer is not None and not entry.tokenizer.busy:
+            if not tokenizer.busy:
                 total -= self._status(entry).resident
                 await self._unload(entry)
 

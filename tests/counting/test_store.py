@@ -227,6 +227,17 @@ async def test_the_least_recently_used_goes_when_memory_is_short(tmp_path: Path,
         await store.close()
 
 
+async def test_counting_is_a_use_too(store: TokenizerStore, tmp_path: Path) -> None:
+    """Whoever counts holds on to a tokenizer and asks the store no more."""
+    first, second = [
+        await store.get(TokenizerSource(number, "test", blob(tmp_path, byte_level(), number))) for number in "12"
+    ]
+    await asyncio.to_thread(first.count, ["hello"])
+    store.memory_limit = 5 * second.worker.resident() // 2
+    await store.get(TokenizerSource("3", "test", blob(tmp_path, byte_level(), "3")))
+    assert (first.alive, second.alive) == (True, False)
+
+
 async def test_all_stay_while_there_is_memory(store: TokenizerStore, tmp_path: Path) -> None:
     for number in "123":
         await store.get(TokenizerSource(number, "test", blob(tmp_path, byte_level(), number)))
