@@ -96,6 +96,8 @@ class ScriptedOllama:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Also for a task that is cancelled before it began.
+        task.add_done_callback(lambda _: writer.close())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -108,8 +110,6 @@ class ScriptedOllama:
                 await self._play(got, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             return
-        finally:
-            writer.close()
 
     async def _play(self, got: Got, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         playing = asyncio.ensure_future(self.script(got, writer))

@@ -176,12 +176,13 @@ async def test_point_21_a_name_with_and_without_its_tag_is_one_model() -> None:
         listed = (await line.ask("/api/tags", method="GET")).json["models"]
         openai = (await line.ask("/v1/models", method="GET")).json["data"]
         assert line.ollama.loads("llama3.2") == 1
-        known = [card.name for card in line.gate.wiring.catalog.known() if "llama3.2" in card.name]
+        keys = [card.key for card in line.gate.wiring.catalog.known()]
     assert shows[0].body == shows[1].body
     assert [reply.status for reply in (*models, *chats)] == [200] * 4
     assert models[0].json["created"] == models[1].json["created"]
     assert [row["name"] for row in listed] == [row["id"] for row in openai]
-    assert known == ["llama3.2:latest"]
+    assert keys.count("registry.ollama.ai/library/llama3.2:latest") == 1
+    assert len(keys) == len(set(keys))
 
 
 async def test_point_22_descriptions_come_from_memory_and_tell_the_served_window() -> None:

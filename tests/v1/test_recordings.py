@@ -5,11 +5,13 @@ What Ollama gets carries `truncate:false`, `shift:false` and the model's window,
 
 import asyncio
 import json
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import orjson
 import pytest
 
+from ollama_gate.app import Gate
 from ollama_gate.errors import Refused
 from ollama_gate.requests import Kind
 from support.dialects import BROKEN, CHAT, COMPLETIONS, MESSAGES, RESPONSES, as_ollama_reads_it, normal
@@ -31,7 +33,8 @@ from support.v1_recordings import (
     with_words,
 )
 
-WINDOW = 8192
+WINDOW = 32768
+"""Wide enough that a small prompt is let through by its bytes: the recorded vocabularies are not here."""
 CANNOT_THINK = {"v1-messages-thinking-unsupported"}
 """Recorded with a model that cannot; every other model here can do everything, because Ollama itself says no."""
 TOO_LONG = {"v1-embeddings-over", "v1-chat-over-native-mode"}
@@ -59,13 +62,18 @@ def asked_again(recorded: Recording) -> dict[str, str]:
     return {name: value for name, value in recorded.headers if name.lower() not in ("host", "content-length")}
 
 
+def gate_for(url: str) -> AbstractAsyncContextManager[Gate]:
+    """A gate with that window for every model."""
+    return running_gate(url, defaults={"num_ctx": WINDOW})
+
+
 async def replayed(recorded: Recording, answer: bytes) -> tuple[Reply, list[Got], str | None]:
     """The recorded request through a gate, what Ollama got of it, and the note that the client was sent."""
 
     async def script(got: Got, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
 
-    async with ScriptedOllama(script, models_for(recorded)) as ollama, running_gate(ollama.url) as gate:
+    async with ScriptedOllama(script, models_for(recorded)) as ollama, gate_for(ollama.url) as gate:
         reply = await ask(gate.address, recorded.method, recorded.path, recorded.body, asked_again(recorded))
         return reply, ollama.got, reply.gate("note")
 
