@@ -16,16 +16,13 @@ from typing import Any, Final, Protocol, TypeVar
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.versions import Features
 from ollama_gate.counting import bound
-from ollama_gate.counting.bound import TemplateCost
 from ollama_gate.counting.detail import Detail, detail
 from ollama_gate.counting.known import Known, inputs_bounded, says_nothing
 from ollama_gate.counting.learned import LearnedBook
 from ollama_gate.counting.measuring import Meter, ModelTokenizer, images_in
-from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.policy import CountingPolicy, uncountable
 from ollama_gate.counting.remembered import RememberedCounts, key_of
 from ollama_gate.counting.remote import WorkerGone
-from ollama_gate.counting.rendering.local import LocalRenderer
 from ollama_gate.counting.selfcheck import differing_probe
 from ollama_gate.counting.trust import Drift, Trust, compare, learn
 from ollama_gate.errors import CountingError, Refused, RenderError, TemplateRefused
@@ -431,7 +428,8 @@ class Counter:
     async def _prepare(self, known: Known) -> None:
         try:
             tokenizer = await self._tokenizers.get(known.card)
-            known.meter, known.cost = await self._in_thread(self._meter, known.card, tokenizer)
+            known.meter = await self._in_thread(Meter.of, known.card, tokenizer, self._version())
+            known.cost = await self._in_thread(known.meter.cost, self._now())
             known.why, known.failed_at = "", None
         except CountingError as failure:
             known.why, known.failed_at = str(failure), self._clock()
@@ -440,13 +438,6 @@ class Counter:
             raise
         finally:
             known.preparing = None
-
-    def _meter(self, card: ModelCard, tokenizer: ModelTokenizer) -> tuple[Meter, TemplateCost]:
-        renderer = LocalRenderer.of(card, tokenizer.facts, version=self._version())
-        memo = MemoCounter(tokenizer, tokenizer.facts.split_set(card.template))
-        now = self._now()
-        cost = bound.measure(lambda body: renderer.probe(body, now)) if not renderer.why else TemplateCost()
-        return Meter(card, renderer, tokenizer, memo), cost
 
     async def _in_thread(self, work: Callable[..., R], *arguments: Any) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)

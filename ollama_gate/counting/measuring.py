@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import orjson
 
 from ollama_gate.catalog.card import ModelCard
+from ollama_gate.counting.bound import TemplateCost, measure
 from ollama_gate.counting.facts import TokenizerFacts
 from ollama_gate.counting.memo import MemoCounter
 from ollama_gate.counting.normalise import native_tools
@@ -51,6 +52,18 @@ class Meter:
     renderer: LocalRenderer
     tokenizer: ModelTokenizer
     memo: MemoCounter
+
+    @classmethod
+    def of(cls, card: ModelCard, tokenizer: ModelTokenizer, version: str | None) -> "Meter":
+        """Put together what one model's prompts are counted with; compiles its template, which takes milliseconds."""
+        renderer = LocalRenderer.of(card, tokenizer.facts, version=version)
+        return cls(card, renderer, tokenizer, MemoCounter(tokenizer, tokenizer.facts.split_set(card.template)))
+
+    def cost(self, now: datetime) -> TemplateCost:
+        """What the model's template adds to its texts, measured where it can be rendered here."""
+        if self.renderer.why:
+            return TemplateCost()
+        return measure(lambda body: self.renderer.probe(body, now))
 
     def text_tokens(self, text: str, kind: Kind) -> int:
         """Tokens of a rendered prompt as Ollama will report them, BOS and EOS included, media not."""
