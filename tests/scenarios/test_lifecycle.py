@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from ollama_gate.observe import log
 from ollama_gate.rehearsal import Rehearsal, Settings
 from support.gate import config_for, metric, running_gate
 from support.http import Client, ask
+from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, ScriptedOllama, chunk
 from support.waiting import until
 
 MODEL = "rehearsal-go"
@@ -68,35 +70,58 @@ async def test_a_bad_configuration_is_refused_and_the_old_one_stays(
     assert "[models] is not a table" in problems
 
 
-async def test_requests_under_way_finish_as_they_began(ollama: Rehearsal) -> None:
-    ollama.fault("hang", path="/api/chat", at="stream", after=1, seconds=0.2, times=1)
+SCRIPTED = {**CHAT, "model": "llama3.2"}
+ANSWER = b'{"message":{"role":"assistant","content":"x"},"done":true}\n'
+
+
+@dataclass(slots=True)
+class Held:
+    """Answers begin, and end when they are let go."""
+
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, _: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD + chunk(b'{"message":{"role":"assistant","content":"x"},"done":false}\n'))
+        await self.go.wait()
+        writer.write(chunk(ANSWER) + LAST_CHUNK)
+
+
+async def test_requests_under_way_finish_as_they_began() -> None:
+    held = Held()
     async with (
-        running_gate(ollama.url, defaults={"num_ctx": 1024}) as gate,
+        ScriptedOllama(held) as ollama,
+        running_gate(ollama.url, defaults={"num_ctx": 8192}) as gate,
         await Client.connect(gate.address) as client,
     ):
-        await client.send("POST", "/api/chat", {**CHAT, "stream": True, "options": {"num_predict": 3}})
+        await client.send("POST", "/api/chat", {**SCRIPTED, "stream": True})
         reply = await client.head()
         old = gate.wiring
-        assert await gate.reload(lambda: config_for(ollama.url, defaults={"num_ctx": 2048}))
+        assert await gate.reload(lambda: config_for(ollama.url, defaults={"num_ctx": 16384}))
         assert gate.wiring is not old
+        held.go.set()
         await client.rest(reply)
         assert reply.complete
-        assert reply.lines[-1]["done"] is True
+        assert reply.body.endswith(ANSWER)
         await until(lambda: not old.users)
         # The slot is one and the same thing before and after: the next request gets it.
-        assert (await ask(gate.address, "POST", "/api/chat", CHAT)).gate("window") == "2048"
+        assert (await ask(gate.address, "POST", "/api/chat", SCRIPTED)).gate("window") == "16384"
         assert [queue.running for queue in gate.wiring.admission.gatekeeper.scheduler.queues.values()] == [0]
 
 
-async def test_who_waits_for_a_slot_keeps_the_place_over_a_reload(ollama: Rehearsal) -> None:
-    ollama.fault("hang", path="/api/chat", seconds=0.2, times=1)
-    async with running_gate(ollama.url) as gate, asyncio.TaskGroup() as group:
-        first = group.create_task(ask(gate.address, "POST", "/api/chat", CHAT))
-        await ollama.journal.until(lambda journal: journal.to("/api/chat"))
-        second = group.create_task(ask(gate.address, "POST", "/api/chat", CHAT))
+async def test_who_waits_for_a_slot_keeps_the_place_over_a_reload() -> None:
+    held = Held()
+    async with (
+        ScriptedOllama(held) as ollama,
+        running_gate(ollama.url) as gate,
+        asyncio.TaskGroup() as group,
+    ):
+        first = group.create_task(ask(gate.address, "POST", "/api/chat", {**SCRIPTED, "stream": True}))
+        await until(lambda: ollama.got)
+        second = group.create_task(ask(gate.address, "POST", "/api/chat", {**SCRIPTED, "stream": True}))
         await until(lambda: [turn for turn in gate.turns.values() if turn.phase == "queued"])
         assert await gate.reload(lambda: config_for(ollama.url))
-        assert len(ollama.journal.to("/api/chat")) == 1
+        assert len(ollama.got) == 1
+        held.go.set()
         assert [(await one).status for one in (first, second)] == [200, 200]
 
 
@@ -110,21 +135,21 @@ async def test_another_upstream_after_a_reload_and_metrics_that_go_on(ollama: Re
         assert metric(gate, "requests_total", route="/api/chat", model=full, verdict="admit") == 2
 
 
-async def test_a_gate_that_stops_lets_running_requests_finish_and_takes_no_more(
-    ollama: Rehearsal, written_log: io.StringIO
-) -> None:
-    ollama.fault("hang", path="/api/chat", seconds=0.2, times=1)
-    gate = app.Gate(config_for(ollama.url))
-    await gate.start()
-    address = gate.address
-    running = asyncio.ensure_future(ask(address, "POST", "/api/chat", CHAT))
-    await ollama.journal.until(lambda journal: journal.to("/api/chat"))
-    stopping = asyncio.ensure_future(gate.stop(drain=5.0))
-    await until(lambda: "draining" in events(written_log))
-    with pytest.raises(ConnectionRefusedError):
-        await Client.connect(address)
-    assert (await running).status == 200
-    await asyncio.wait_for(stopping, 2.0)
+async def test_a_gate_that_stops_lets_running_requests_finish_and_takes_no_more(written_log: io.StringIO) -> None:
+    held = Held()
+    async with ScriptedOllama(held) as ollama:
+        gate = app.Gate(config_for(ollama.url))
+        await gate.start()
+        address = gate.address
+        running = asyncio.ensure_future(ask(address, "POST", "/api/chat", {**SCRIPTED, "stream": True}))
+        await until(lambda: ollama.got)
+        stopping = asyncio.ensure_future(gate.stop(drain=20.0))
+        await until(lambda: "draining" in events(written_log))
+        with pytest.raises(ConnectionRefusedError):
+            await Client.connect(address)
+        held.go.set()
+        assert (await running).complete
+        await asyncio.wait_for(stopping, 5.0)
     assert "cut off at the end of the drain time" not in events(written_log)
 
 
