@@ -6,9 +6,10 @@ Against a real Ollama the models are those that OLLAMA_GATE_REAL_CHAT, _TOOLS, _
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
+import openai
 import pytest
 from served import Served
 
@@ -57,3 +58,22 @@ def served() -> Iterator[Served]:
     yield started[0]
     done.set()
     thread.join(30)
+
+
+@pytest.fixture
+def openai_client(served: Served) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none") as client:
+        yield client
+
+
+@pytest.fixture
+async def openai_async(served: Served) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none") as client:
+        yield client
+
+
+@pytest.fixture
+def rehearsed(served: Served) -> None:
+    """For tests whose model must do as it is told, or break on demand."""
+    if served.real:
+        pytest.skip("a real model neither obeys to the letter nor dies on demand")

@@ -55,13 +55,6 @@ async def async_client(served: Served) -> AsyncIterator[anthropic.AsyncAnthropic
         yield client
 
 
-@pytest.fixture
-def rehearsed(served: Served) -> None:
-    """For tests whose model must do as it is told, or break on demand."""
-    if served.real:
-        pytest.skip("a real model neither obeys to the letter nor dies on demand")
-
-
 class TestMessages:
     def test_whole(self, client: anthropic.Anthropic, served: Served) -> None:
         answer = client.messages.create(model=served.chat, messages=HELLO, max_tokens=8)
