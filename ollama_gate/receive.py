@@ -8,6 +8,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from ollama_gate.errors import Refusal, Refused
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PART = 256
+"""Bytes that a part of a form costs beside what stands in it, so that empty ones have an end too."""
 
 
 async def read_body(request: web.BaseRequest, limit: int) -> bytes:
@@ -33,16 +35,15 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
             raise Refused(too_large(limit))
         return whole
     await say_continue(request)
-    first = await _next(request)
-    if content.at_eof():
-        return first
-    parts, size = [first], len(first)
+    parts, size = [], 0
     while data := await _next(request):
         size += len(data)
         if size > limit:
             raise Refused(too_large(limit))
         parts.append(data)
-    return b"".join(parts)
+        if content.at_eof():
+            break
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _next(request: web.BaseRequest) -> bytes:
@@ -80,6 +81,9 @@ async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
             if not isinstance(part, BodyPartReader):
                 raise Refused(_not_a_form("a part is a form itself"))
             data = bytearray()
+            size += _PART + sum(len(name) + len(value) for name, value in part.headers.items())
+            if size > limit:
+                raise Refused(too_large(limit))
             while piece := await part.read_chunk():
                 size += len(piece)
                 if size > limit:
