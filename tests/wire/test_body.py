@@ -208,23 +208,15 @@ JSON = st.recursive(
 )
 
 
-class Pairs(dict[str, Any]):
-    """An object that is written with every pair it was given."""
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__({str(number): value for number, value in enumerate(pairs)})
-
-    def items(self) -> Any:
-        return self.values()
-
-
 def written(pairs: list[tuple[str, Any]], *, ascii_only: bool, spaced: bool, hex_colon: bool) -> bytes:
-    text = json.dumps(Pairs(pairs), ensure_ascii=ascii_only, separators=(" , ", " : ") if spaced else (",", ":"))
-    if hex_colon:
-        keys = [json.dumps(key, ensure_ascii=ascii_only) for key, _ in pairs if ":" in key]
-        for key in keys:
-            text = text.replace(key, key.replace(":", "\\u003a"), 1)
-    return text.encode()
+    """An object with every pair it is given, whether or not their keys are equal."""
+    comma, colon = separators = (" , ", " : ") if spaced else (",", ":")
+    rows = []
+    for key, value in pairs:
+        name = json.dumps(key, ensure_ascii=ascii_only)
+        name = name.replace(":", "\\u003a") if hex_colon else name
+        rows.append(name + colon + json.dumps(value, ensure_ascii=ascii_only, separators=separators))
+    return ("{" + comma.join(rows) + "}").encode()
 
 
 @given(
