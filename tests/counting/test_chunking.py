@@ -53,6 +53,7 @@ def test_nothing_is_lost_and_every_chunk_is_within(engine: str, text: str, most:
     assert_whole(text, list(chunks(text, counted.count, most=most, overlap=overlap)), counted, most, overlap)
 
 
+@pytest.mark.vocab
 def test_hostile_texts_under_a_real_vocabulary() -> None:
     engine = tokenizer("bert-bge")
     for name, long in oracle_texts().items():
