@@ -131,9 +131,11 @@ class Catalog:
         key = self.key(name)
         listing = await self._current_listing()
         listed = listing.models.get(key)
-        if listed is None and self._clock() - listing.at > 1.0:
+        if listed is None and (listing.raw is None or self._clock() - listing.at > 1.0):
             listing = await self._fetch_listing()
             listed = listing.models.get(key)
+        if listed is None and listing.raw is None:
+            raise UpstreamBroken("Ollama answers /api/tags with an error, so that its models are not known")
         if listed is None:
             return _cloud_card(key, name) if is_cloud(name) else None
         found = self._cards.get((key, listed.digest))
@@ -265,7 +267,9 @@ class Catalog:
         status, raw = await self._ollama.exchange("GET", "/api/tags", None, within=10.0)
         answer = _decoded(raw) if status == 200 else None
         self.met(await self._ollama.get_json("/api/version"))
-        models: dict[str, Listed] = {}
+        known = self._listing
+        # An error says nothing of the models: they are still there, and what is asked of them is still counted.
+        models = dict(known.models) if status != 200 and known is not None else {}
         rows = answer.get("models") if isinstance(answer, dict) else None
         for row in rows or ():
             listed = _listed(row)

@@ -14,7 +14,7 @@ import pytest
 from ollama_gate.catalog.card import Mode
 from ollama_gate.catalog.catalog import FRESH, STALE, Catalog
 from ollama_gate.catalog.names import InvalidName
-from ollama_gate.errors import UpstreamError, UpstreamUnreachable
+from ollama_gate.errors import UpstreamBroken, UpstreamError, UpstreamUnreachable
 from support.waiting import until
 
 
@@ -239,6 +239,20 @@ async def test_without_ollama_the_failure_is_told_and_the_next_lookup_tries_agai
     ollama.failure = None
     assert await catalog.card("llama3.2") is not None
     assert ollama.asked["/api/tags"] == 3
+
+
+async def test_an_error_says_nothing_of_the_models(catalog: Catalog, ollama: FakeOllama, clock: Clock) -> None:
+    ollama.status = 500
+    with pytest.raises(UpstreamBroken):
+        await catalog.card("llama3.2")
+    ollama.status = 200
+    card = await catalog.card("llama3.2")
+    ollama.status = 500
+    clock.now += STALE + 1
+    assert await catalog.card("llama3.2") is card
+    assert await catalog.tags() is None
+    with pytest.raises(UpstreamBroken):
+        await catalog.card("nowhere")
 
 
 @pytest.mark.parametrize("name", ["", " ", "../etc/passwd", "a b", "x" * 400, "a//b"])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+from ollama_gate.rehearsal import Rehearsal, Settings
 from support.gate import metric, running_gate
 from support.http import Client, ask
 from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, ScriptedOllama, chunk, whole
@@ -138,3 +139,17 @@ async def test_no_ollama_is_503_in_the_callers_shape_and_recovers_by_itself() ->
     assert (openai.status, openai.json["error"]["code"]) == (503, "upstream_unreachable")
     assert (health.status, health.json["ready"], health.json["live"]) == (503, False, True)
     assert passed.status == 503
+
+
+async def test_while_ollama_does_not_tell_its_models_nothing_goes_up_uncounted() -> None:
+    async with Rehearsal(Settings()) as ollama, running_gate(ollama.url) as gate:
+        ollama.fault("status", path="/api/tags", status=500)
+        long = {"model": "rehearsal-small", "messages": [{"role": "user", "content": "word " * 9000}]}
+        native = await ask(gate.address, "POST", "/api/chat", long)
+        openai = await ask(gate.address, "POST", "/v1/chat/completions", long)
+        assert not ollama.journal.to("/api/chat")
+        ollama.service.faults.active.clear()
+        again = await ask(gate.address, "POST", "/api/chat", long)
+    assert (native.status, native.json["code"]) == (502, "upstream_broken")
+    assert (openai.status, openai.json["error"]["code"]) == (502, "upstream_broken")
+    assert (again.status, again.json["code"]) == (400, "context_length_exceeded")
