@@ -48,9 +48,9 @@ def settled(pid: int, within: float = 3.0) -> None:
     until = time.monotonic() + within
     before = cpu_seconds(pid)
     while time.monotonic() < until:
-        time.sleep(0.1)
+        time.sleep(0.03)
         now = cpu_seconds(pid)
-        if now - before < 0.002:
+        if now - before < 0.0006:
             return
         before = now
 
