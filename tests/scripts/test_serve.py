@@ -53,7 +53,9 @@ def serving(checkout: Path, upstream: str, gate: int, rehearsal: int) -> Iterato
     """The script with its output up to the line in which the gate says that it listens."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("OLLAMA_")}
     environ |= {"OLLAMA_UPSTREAM": upstream, "REHEARSAL_LISTEN": f"127.0.0.1:{rehearsal}"}
-    command = [str(checkout / "scripts/serve"), f"--listen=127.0.0.1:{gate}"]
+    # Whoever runs the tests in the background may have them ignore Ctrl-C, and what is ignored is inherited.
+    heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", heed, str(checkout / "scripts/serve"), f"--listen=127.0.0.1:{gate}"]
     script = subprocess.Popen(
         command, env=environ, cwd="/", text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
