@@ -6,7 +6,7 @@ One `LocalRenderer` serves one model; it is immutable and several threads may us
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.counting.facts import TokenizerFacts
@@ -17,11 +17,13 @@ from ollama_gate.counting.normalise import (
     chat_conversation,
     generate_conversation,
 )
-from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate
-from ollama_gate.counting.rendering.jinja import JinjaTemplate
 from ollama_gate.counting.structs import decode_messages
 from ollama_gate.errors import RenderError
 from ollama_gate.requests import InferenceRequest, Kind
+
+if TYPE_CHECKING:
+    from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate
+    from ollama_gate.counting.rendering.jinja import JinjaTemplate
 
 RENDERER_BOS: Mapping[str, str] = {
     "cogito": "<｜begin▁of▁sentence｜>",
@@ -72,9 +74,9 @@ class LocalRenderer:
 
     card: ModelCard
     traits: ModelTraits
-    go: GoTemplate | None
-    jinja: JinjaTemplate | None
-    era: Era
+    go: "GoTemplate | None"
+    jinja: "JinjaTemplate | None"
+    era: "Era"
     why: str = ""
     """Why chat prompts cannot be rendered here; empty when they can."""
 
@@ -87,6 +89,10 @@ class LocalRenderer:
             facts: what is known of its tokenizer.
             version: Ollama's.
         """
+        # Loaded when a model is first met: a gate that waits for its first request starts faster and smaller.
+        from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate  # noqa: PLC0415
+        from ollama_gate.counting.rendering.jinja import JinjaTemplate  # noqa: PLC0415
+
         traits, era = traits_of(card), Era.of(version or "")
         go: GoTemplate | None = None
         jinja: JinjaTemplate | None = None
@@ -140,6 +146,8 @@ class LocalRenderer:
         if conversation.context:
             raise RenderError("the text of the request's context tokens is Ollama's to make")
         if conversation.flow is Flow.OVERRIDE or (conversation.flow is Flow.SUFFIX and conversation.override):
+            from ollama_gate.counting.rendering.gotemplate import GoTemplate  # noqa: PLC0415 - see `of`
+
             return GoTemplate.parse(conversation.override, era=self.era).render(conversation, today=now.date())
         if self.go is not None:
             return self.go.render(conversation, today=now.date())
