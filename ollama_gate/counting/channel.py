@@ -39,7 +39,8 @@ def send(channel: socket.socket, payload: bytes) -> None:
         OSError: The other end is gone, or does not read (TimeoutError).
     """
     channel.sendall(HEAD.pack(len(payload)))
-    channel.sendall(payload)
+    if payload:  # the other end may have taken an empty frame, answered and gone: nothing more can be sent to it
+        channel.sendall(payload)
 
 
 def receive(channel: socket.socket) -> bytes | None:
