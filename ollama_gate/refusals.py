@@ -181,12 +181,17 @@ def conversation_key(request: InferenceRequest) -> bytes:
     mark = hashlib.blake2b(request.model.lower().encode(), digest_size=16, person=b"opening")
     for message in request.body.get("messages") or ():
         mark.update(str(message.get("role")).encode("utf-8", "surrogatepass") + b"\0")
-        content = _BILLING.sub("", message.get("content") or "", count=1)
+        content = without_billing(message.get("content") or "")
         mark.update(content.encode("utf-8", "surrogatepass") + b"\0")
         if message.get("role") == "user":
             break
     mark.update((request.body.get("prompt") or "")[:256].encode("utf-8", "surrogatepass"))
     return mark.digest()
+
+
+def without_billing(text: str) -> str:
+    """A system prompt without Claude Code's billing line at its head, which varies within one conversation."""
+    return _BILLING.sub("", text, count=1)
 
 
 def prompt_key(request: InferenceRequest) -> bytes:
