@@ -8,8 +8,7 @@ neither shift nor truncate.
 from dataclasses import dataclass
 from typing import Any
 
-from ollama_gate.dialects.options import RELOADING
-from ollama_gate.requests import InferenceRequest, Kind
+from ollama_gate.requests import LOAD_OPTIONS, InferenceRequest, Kind
 from ollama_gate.window import Output, Window
 
 
@@ -47,7 +46,7 @@ def force(request: InferenceRequest, window: Window | None, output: Output, *, n
     options: dict[str, Any] = {}
     dropped: list[str] = []
     for name, value in (request.body.get("options") or {}).items():
-        if name in RELOADING:
+        if name in LOAD_OPTIONS:
             if value is not None:
                 dropped.append(name)
         else:
@@ -62,6 +61,7 @@ def force(request: InferenceRequest, window: Window | None, output: Output, *, n
     if request.kind is not Kind.EMBED and shift is not None and shift != window.shift:
         avoided = True
     options["num_ctx"] = window.num_ctx
+    options.update(window.load_options)
     if output.num_predict is not None:
         options["num_predict"] = output.num_predict
         if output.clamped:

@@ -2,18 +2,24 @@
 
 from ollama_gate.admission.holdings import MemoryPolicy, OnFull
 from ollama_gate.admission.memory import LaunchPlan
-from ollama_gate.catalog.card import ModelCard
 from ollama_gate.config import Config
 
 
-def launch_plan(config: Config, card: ModelCard, num_ctx: int, *, gpus: int) -> LaunchPlan:
-    """How Ollama launches a model by all that the configuration says of it."""
+def launch_plan(config: Config, num_ctx: int, num_batch: int | None, *, gpus: int) -> LaunchPlan:
+    """How Ollama launches a model by all that the configuration says of it.
+
+    Args:
+        config: what is known of the Ollama service.
+        num_ctx: the model's window.
+        num_batch: the model's batch, where one is set.
+        gpus: GPUs that it is spread over.
+    """
     upstream, memory = config.upstream, config.memory
     return LaunchPlan(
         num_ctx=num_ctx,
         num_parallel=upstream.num_parallel,
         kv_cache_type=upstream.kv_cache_type,
-        num_batch=card.num_batch,
+        num_batch=num_batch,
         flash_attention=upstream.flash_attention,
         host_cache=memory.host_cache_per_model,
         checkpoints=memory.checkpoints,

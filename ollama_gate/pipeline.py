@@ -215,6 +215,8 @@ class Pipeline:
             return Judged(applied)
         if inference.kind is Kind.EMBED and not card.embeds:
             raise Refused(_cannot_embed(card))
+        if applied.policy.on_load_option == "refuse":
+            refusals.check_load_options(inference)
         turn.window, turn.budget = room.num_ctx, room.budget
         if inference.control is not Control.NONE:
             turn.verdict = Verdict.CONTROL

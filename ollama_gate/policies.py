@@ -1,12 +1,13 @@
 """Windows and wishes by model: the configuration applied to what Ollama says of each model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
+from ollama_gate.requests import LOAD_OPTIONS
 from ollama_gate.window import EmbedLimit, Window, Wish, embed_limit, resolve
 
 
@@ -19,6 +20,8 @@ class Applied:
     """None for cloud models, whose window is not the gate's to set."""
     embeds: EmbedLimit | None
     """The limit of each input, for embedding models."""
+    num_batch: int | None = None
+    """Tokens that are evaluated at a time, where the operator or a Modelfile says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,27 @@ class Policies:
             old=features.takes_full_window,
             guarded=features.obeys,
         )
-        embeds = embed_limit(window.num_ctx, card.trained, card.num_batch) if card.embeds else None
-        return Applied(policy, window, embeds)
+        loading = self._load_options(card)
+        window = replace(window, load_options=tuple(sorted(loading.items())))
+        num_batch = loading.get("num_batch", card.load_options.get("num_batch"))
+        embeds = embed_limit(window.num_ctx, card.trained, num_batch) if card.embeds else None
+        return Applied(policy, window, embeds, num_batch)
+
+    def _load_options(self, card: ModelCard) -> dict[str, int | bool]:
+        """What has to be sent so that every request for this runner loads it in the same way.
+
+        What the operator declares for any of its names, and what stands in one Modelfile and not, or otherwise, in
+        another; of two values that of the first name. A model with a file of its own brings its Modelfile's itself.
+        """
+        sharing = sorted(self._sharing(card), key=lambda other: other.name)
+        forced: dict[str, int | bool] = {}
+        for name in LOAD_OPTIONS:
+            said = [other.load_options.get(name) for other in sharing]
+            if any(value != said[0] for value in said):
+                forced[name] = next(value for value in said if value is not None)
+        for other in reversed(sharing):
+            forced.update(self._config.model_policy(other.key).load_options)
+        return forced
 
 
 def _own(policies: Sequence[ModelPolicy]) -> tuple[list[int | None], list[bool | None]]:

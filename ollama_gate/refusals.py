@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ollama_gate.errors import Refusal, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from ollama_gate.requests import InferenceRequest, Kind, PromptCount, Rung
+from ollama_gate.errors import Refusal, Refused, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from ollama_gate.requests import LOAD_OPTIONS, InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.window import EmbedLimit, Window
 from ollama_gate.wire.body import encode_json
 
@@ -86,6 +86,26 @@ def reply_too_long(request: InferenceRequest, count: PromptCount, window: Window
         details={**facts(count, window), "asked_output": asked, "room": window.room(count.tokens)},
         headers=HEADERS,
     )
+
+
+def check_load_options(request: InferenceRequest) -> None:
+    """Refuse options that would load the model again (`on_load_option = "refuse"`).
+
+    Raises:
+        Refused: 400, naming them.
+    """
+    options = request.body.get("options") or {}
+    names = sorted(name for name in LOAD_OPTIONS if options.get(name) is not None)
+    if names:
+        raise Refused(
+            Refusal(
+                status=400,
+                code="load_options_not_allowed",
+                message=f"{', '.join(names)} would make Ollama load the model again, and the operator of this gate "
+                "allows that to nobody. Leave them out of options.",
+                param=f"options.{names[0]}",
+            )
+        )
 
 
 def input_too_long(

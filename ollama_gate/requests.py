@@ -7,10 +7,13 @@ whole pipeline. Field names follow Ollama's `api/types.go` (v0.33): `ChatRequest
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 Json = Mapping[str, Any]
 """A decoded JSON object that is read and never changed."""
+
+LOAD_OPTIONS: Final = frozenset({"num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"})
+"""Options whose change makes Ollama load the model again (`server/sched.go:needsReload`, v0.33), num_ctx aside."""
 
 
 class Kind(StrEnum):

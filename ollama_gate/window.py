@@ -32,6 +32,8 @@ class Window:
     """True for an Ollama before v0.30, which takes a prompt of exactly num_ctx tokens."""
     guarded: bool = True
     """False for an Ollama before v0.12.6, which cuts what is too long, and shifts, whatever it is told."""
+    load_options: tuple[tuple[str, int | bool], ...] = ()
+    """Other options that decide how the model is loaded, sent with every request as num_ctx is; by name."""
 
     @property
     def largest_prompt(self) -> int:

@@ -1,5 +1,6 @@
 """What really goes to Ollama: the gate's fields over whatever the client sent."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ollama_gate.dialects import native
-from ollama_gate.dialects.options import RELOADING
 from ollama_gate.forcing import force
+from ollama_gate.requests import LOAD_OPTIONS
 from ollama_gate.window import Output, Window
 
 ROOM = Window(4096, 3000)
@@ -52,7 +53,15 @@ def test_the_clients_own_body_is_left_alone() -> None:
     assert body == {"model": "m", "messages": HI, "options": {"num_ctx": 1}, "truncate": True}
 
 
-@pytest.mark.parametrize("name", sorted(RELOADING))
+def test_what_the_operator_declares_for_loading_is_sent_on_every_route() -> None:
+    room = replace(ROOM, load_options=(("num_gpu", 3), ("use_mmap", False)))
+    for path, body in (("/api/chat", {"messages": HI}), ("/api/embed", {"input": "x"}), ("/api/generate", {})):
+        out = forced(path, {**body, "options": {"num_gpu": 99}}, room)
+        assert out.body["options"] == {"num_ctx": 4096, "num_gpu": 3, "use_mmap": False}
+        assert out.reload_avoided
+
+
+@pytest.mark.parametrize("name", sorted(LOAD_OPTIONS))
 def test_options_that_would_reload_the_model_are_dropped_and_said(name: str) -> None:
     out = forced("/api/chat", {"messages": HI, "options": {name: True if name == "use_mmap" else 5}})
     assert out.body["options"] == {"num_ctx": 4096}
@@ -112,7 +121,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=6), st.dictionaries(st.text(max_size=8), JSON, max_size=4))
 def test_whatever_else_a_client_sends_goes_up_as_it_is(extra: dict[str, Any], options: dict[str, Any]) -> None:
     own = {key: value for key, value in extra.items() if key not in native.FIELDS["/api/chat"]}
-    free = {key: value for key, value in options.items() if key not in ("num_ctx", "num_predict", *RELOADING)}
+    free = {key: value for key, value in options.items() if key not in ("num_ctx", "num_predict", *LOAD_OPTIONS)}
     body = {"model": "m", **own, "messages": HI, "options": free}
     request = native.parse("/api/chat", {**body, "options": None})
     out = force(type(request)(request.kind, request.path, "m", body, stream=True), ROOM, AS_ASKED).body

@@ -1,5 +1,6 @@
 """What each model gets: the operator's wishes applied to what Ollama says of it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -85,3 +86,50 @@ def test_a_thousand_models_do_not_grow_it_without_bound() -> None:
     for number in range(1100):
         assert policies.for_card(card(digest=str(number))).window is not None
     assert len(policies._applied) <= 1025
+
+
+BATCH: dict[str, Any] = {"load_options": {"num_batch": 64}}
+
+
+class OneFile:
+    """All names over one file."""
+
+    revision = 1
+
+    def __init__(self, *cards: ModelCard) -> None:
+        self.cards = {one.key: cards for one in cards}
+
+    def sharing(self, card: ModelCard) -> Sequence[ModelCard]:
+        return self.cards[card.key]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "sections", "forced"),
+    [
+        ({}, {}, {}, {}),
+        (BATCH, BATCH, {}, {}),
+        (BATCH, {}, {}, {"num_batch": 64}),
+        ({}, BATCH, {}, {"num_batch": 64}),
+        ({"load_options": {"num_gpu": 0}}, {"load_options": {"num_gpu": 9}}, {}, {"num_gpu": 0}),
+        (BATCH, {}, {"models": {"m": {"num_batch": 128}}}, {"num_batch": 128}),
+        ({}, {}, {"models": {"twin": {"num_gpu": 7}}}, {"num_gpu": 7}),
+        ({}, {}, {"defaults": {"num_thread": 2, "use_mmap": False}}, {"num_thread": 2, "use_mmap": False}),
+    ],
+)
+def test_whatever_decides_how_a_file_is_loaded_is_the_same_for_all_its_names(
+    own: dict[str, Any], others: dict[str, Any], sections: dict[str, Any], forced: dict[str, Any]
+) -> None:
+    one = card(**own)
+    twin = card(key="registry.ollama.ai/library/twin:latest", name="twin:latest", digest="d2", **others)
+    policies = Policies(config_for("http://127.0.0.1:1", **sections), cards=OneFile(one, twin))
+    for name in (one, twin):
+        found = policies.for_card(name).window
+        assert found is not None
+        assert dict(found.load_options) == forced
+
+
+def test_a_declared_batch_is_the_limit_of_an_embedder() -> None:
+    policies = Policies(config_for("http://127.0.0.1:1", models={"m": {"num_batch": 256}}))
+    applied = policies.for_card(card(capabilities=frozenset({"embedding"}), load_options={"num_batch": 1024}))
+    assert applied.embeds is not None
+    assert (applied.num_batch, applied.embeds.tokens, applied.embeds.by) == (256, 256, "num_batch")

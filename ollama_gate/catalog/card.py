@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from ollama_gate.requests import Json
+from ollama_gate.requests import LOAD_OPTIONS, Json
 
 
 class Mode(StrEnum):
@@ -53,7 +53,8 @@ class ModelCard:
     """Trained context length in tokens."""
     num_ctx: int | None = None
     """Modelfile PARAMETER num_ctx."""
-    num_batch: int | None = None
+    load_options: Mapping[str, int | bool] = field(default_factory=dict)
+    """Modelfile PARAMETERs that decide how the model is loaded (`requests.LOAD_OPTIONS`)."""
     num_predict: int | None = None
     """Modelfile PARAMETER num_predict."""
     blob: str = ""
@@ -88,7 +89,7 @@ class ModelCard:
 
 _DIRECTIVE: Final = re.compile(r"^(RENDERER|PARSER|FROM)[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _BLOCK: Final = re.compile(r'"""[\s\S]*?"""')
-_PARAMETER: Final = re.compile(r"^(num_ctx|num_batch|num_predict)[ \t]+(-?\d+)[ \t]*$", re.MULTILINE)
+_PARAMETER: Final = re.compile(r"^([a-z_]+)[ \t]+(-?\d+|true|false)[ \t]*$", re.MULTILINE)
 _BARE: Final = "{{ .Prompt }}"
 
 
@@ -97,7 +98,7 @@ def card_from_show(key: str, name: str, digest: str, show: Json, *, size: int = 
     info: Mapping[str, Any] = show.get("model_info") or {}
     details: Mapping[str, Any] = show.get("details") or {}
     directives = _directives(_text(show, "modelfile"))
-    parameters = dict(_PARAMETER.findall(_text(show, "parameters")))
+    parameters = {name: _value(text) for name, text in _PARAMETER.findall(_text(show, "parameters"))}
     architecture = _text(info, "general.architecture")
     template = _text(show, "template")
     renderer = directives.get("RENDERER", "") or _text(show, "renderer")
@@ -121,8 +122,8 @@ def card_from_show(key: str, name: str, digest: str, show: Json, *, size: int = 
         format=_text(details, "format") or "gguf",
         trained=trained if isinstance(trained, int) and trained > 0 else None,
         num_ctx=_positive(parameters.get("num_ctx")),
-        num_batch=_positive(parameters.get("num_batch")),
-        num_predict=int(parameters["num_predict"]) if "num_predict" in parameters else None,
+        load_options={name: value for name, value in parameters.items() if name in LOAD_OPTIONS},
+        num_predict=_whole(parameters.get("num_predict")),
         blob=directives.get("FROM", "") if directives.get("FROM", "").startswith("/") else "",
         size=size,
         model_info={key: value for key, value in info.items() if not isinstance(value, list)},
@@ -156,6 +157,14 @@ def _text(holder: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _positive(text: str | None) -> int | None:
-    number = int(text) if text is not None else 0
+def _value(text: str) -> int | bool:
+    return text == "true" if text in ("true", "false") else int(text)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _positive(value: object) -> int | None:
+    number = _whole(value) or 0
     return number if number > 0 else None

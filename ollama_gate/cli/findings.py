@@ -210,7 +210,8 @@ def _memory(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]
             what = "auto is the memory of the machine, and the models lie in that of the GPU"
             yield Finding(Level.WARNING, "memory.limit", what, "name what the GPUs have, less some for their drivers")
     for card in seen.cards:
-        window = policies.for_card(card).window
+        applied = policies.for_card(card)
+        window = applied.window
         if window is None or not card.show:
             continue
         try:
@@ -219,7 +220,7 @@ def _memory(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]
             fix = "it is booked at one and a half times its file"
             yield Finding(Level.NOTE, card.name, f"its memory cannot be worked out: {odd}", fix)
             continue
-        plan = launch_plan(config, card, window.num_ctx, gpus=gpus)
+        plan = launch_plan(config, window.num_ctx, applied.num_batch, gpus=gpus)
         for fault in launch_faults(shape, plan):
             fix = (
                 "Ollama cannot load it like that: change OLLAMA_KV_CACHE_TYPE or OLLAMA_FLASH_ATTENTION there, and here"

@@ -54,7 +54,8 @@ def command(
         except UnknownShape as odd:
             unknown[card.name] = str(odd)
             continue
-        plans.append(planner.plan(card.name, shape, launch_plan(config, card, SMALL_WINDOW, gpus=devices)))
+        launch = launch_plan(config, SMALL_WINDOW, card.load_options.get("num_batch"), gpus=devices)
+        plans.append(planner.plan(card.name, shape, launch))
     plans = in_order(plans)
     if as_json:
         click.echo(_json(planner, devices, plans, unknown))

@@ -258,6 +258,24 @@ class ModelKeys(Section):
         "clamp",
         "When a client asks for more output than there is room for: shorten what it asked for, or refuse.",
     )
+    num_batch: int | None = key(
+        None,
+        "Tokens that Ollama evaluates at a time. This and the next four decide how a model is loaded: what is declared "
+        "is sent with every request, and where nothing is, the Modelfile's or Ollama's own value holds.",
+        unit="tokens",
+        example=512,
+        ge=1,
+        le=2**20,
+    )
+    num_gpu: int | None = key(None, "Layers that lie on the GPU; 0 is none.", unit="layers", example=20, ge=0, le=2**16)
+    main_gpu: int | None = key(None, "The GPU that small tensors lie on.", unit="number", example=0, ge=0, le=1024)
+    num_thread: int | None = key(None, "Threads of the CPU.", unit="threads", example=8, ge=1, le=4096)
+    use_mmap: bool | None = key(None, "Whether the weights are mapped rather than read.", example=True)
+    on_load_option: Literal["drop", "refuse"] = key(
+        "drop",
+        "When a client sends one of the five, or draft_num_predict, which would load the model again: leave it out and "
+        "say so in a header, or refuse.",
+    )
     compaction: bool = key(
         False,
         "Shorten a conversation that is over the budget. Not part of this version: only `false` is taken.",
@@ -294,6 +312,9 @@ class ModelPolicy:
     own_shift: bool | None
     """The same where it stands in the model's own section."""
     on_long_reply: Literal["clamp", "refuse"]
+    load_options: Mapping[str, int | bool]
+    """Options that decide how the model is loaded, as declared."""
+    on_load_option: Literal["drop", "refuse"]
     compaction: bool
     image_tokens: int | None
     """Tokens of one image; None means learned."""
@@ -365,8 +386,20 @@ class Config(Section):
             shift=keys.shift,
             own_shift=own.shift if own is not None and "shift" in own.model_fields_set else None,
             on_long_reply=keys.on_long_reply,
+            load_options=_said(
+                num_batch=keys.num_batch,
+                num_gpu=keys.num_gpu,
+                main_gpu=keys.main_gpu,
+                num_thread=keys.num_thread,
+                use_mmap=keys.use_mmap,
+            ),
+            on_load_option=keys.on_load_option,
             compaction=keys.compaction,
             image_tokens=keys.image_tokens,
             tokenizer=keys.tokenizer,
             num_ctx_declared="num_ctx" in keys.model_fields_set,
         )
+
+
+def _said(**options: int | bool | None) -> dict[str, int | bool]:
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The `options` object of a native request: types, and the ones that would reload a model."""
+"""The `options` object of a native request and its types."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,8 +24,6 @@ FLOATS: Final = frozenset(
     {"temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty"}
 )
 BOOLEANS: Final = frozenset({"use_mmap"})
-RELOADING: Final = frozenset({"num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"})
-"""Options whose change makes Ollama load the model again (`server/sched.go:needsReload`, v0.33), num_ctx aside."""
 
 _INT64: Final = 2**63
 

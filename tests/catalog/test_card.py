@@ -88,14 +88,20 @@ def test_who_writes_the_prompts_follows_from_the_description(show: dict[str, Any
         ("num_ctx                        4096", (4096, None, None)),
         ("num_ctx 2048\nnum_batch 128\nnum_predict -1", (2048, 128, -1)),
         ('stop "num_ctx 99"\nnum_ctx 7', (7, None, None)),
-        ("num_ctx 0\nnum_batch -5", (None, None, None)),
+        ("num_ctx 0\nnum_batch -5", (None, -5, None)),
+        ("num_ctx true\nnum_predict false", (None, None, None)),
         ("xnum_ctx 5\nnum_ctx five\nnum_ctx 1.5", (None, None, None)),
         ("", (None, None, None)),
     ],
 )
 def test_parameters_are_read_from_their_lines(parameters: str, found: tuple[int | None, ...]) -> None:
     one = card(parameters=parameters)
-    assert (one.num_ctx, one.num_batch, one.num_predict) == found
+    assert (one.num_ctx, one.load_options.get("num_batch"), one.num_predict) == found
+
+
+def test_what_decides_how_a_model_is_loaded_is_read_with_its_type() -> None:
+    one = card(parameters="num_gpu 0\nuse_mmap false\nnum_thread 8\ntemperature 1\nnum_batch 64\nmain_gpu x")
+    assert one.load_options == {"num_gpu": 0, "use_mmap": False, "num_thread": 8, "num_batch": 64}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.dialects.options import BOOLEANS, FLOATS, INTEGERS, RELOADING, check_options
+from ollama_gate.dialects.options import BOOLEANS, FLOATS, INTEGERS, check_options
 from ollama_gate.errors import Refused
+from ollama_gate.requests import LOAD_OPTIONS
 from support.recorded import recording
 
 
@@ -67,4 +68,4 @@ def test_a_fraction_is_cut_and_no_error(name: str, value: float) -> None:
 
 
 def test_what_reloads_is_known_by_type_too() -> None:
-    assert RELOADING <= INTEGERS | BOOLEANS
+    assert LOAD_OPTIONS <= INTEGERS | BOOLEANS

@@ -19,7 +19,9 @@ WINDOW = 4096
 MODELS = (
     Model("plain:latest", capabilities=("completion", "tools")),
     Model("twin-a:latest", mode=Mode.GO, text="go-chatml", blob="twins"),
-    Model("twin-b:latest", mode=Mode.GO, text="go-chatml", blob="twins", parameters={"num_ctx": 2048}),
+    Model(
+        "twin-b:latest", mode=Mode.GO, text="go-chatml", blob="twins", parameters={"num_ctx": 2048, "num_batch": 256}
+    ),
     Model("vectors:latest", mode=Mode.EMBEDDING, text="none", capabilities=("embedding",), context_length=512),
 )
 CHATS = ("plain", "twin-a", "twin-b")
@@ -115,6 +117,27 @@ async def test_a_soak_of_all_routes_loads_each_runner_once(seed: int) -> None:
         scheduler = gate.wiring.admission.gatekeeper.scheduler
         await until(lambda: not any(queue.running or queue.waiting for queue in scheduler.queues.values()))
         assert [holding.users for holding in scheduler.ledger] == [0, 0, 0]
+
+
+async def test_by_policy_an_option_that_would_load_the_model_again_is_refused() -> None:
+    async with (
+        Rehearsal(Settings(models=MODELS)) as ollama,
+        running_gate(ollama.url, models={"plain": {"on_load_option": "refuse"}}) as gate,
+        await Client.connect(gate.address) as client,
+    ):
+        for model, options, status in (
+            ("plain", {"num_gpu": 0, "seed": 1}, 400),
+            ("plain", {"num_gpu": None, "seed": 1, "num_ctx": 99}, 200),
+            ("twin-a", {"num_gpu": 0}, 200),
+        ):
+            body = {"model": model, "messages": MESSAGES, "stream": False, "options": options}
+            await client.send("POST", "/api/chat", body)
+            reply = await client.rest(await client.head(), method="POST")
+            assert reply.status == status
+            if status == 400:
+                told = reply.json
+                assert (told["code"], told["param"]) == ("load_options_not_allowed", "options.num_gpu")
+        assert ollama.loads("plain") == 1
 
 
 async def test_without_the_gate_the_same_options_load_a_model_again_and_again() -> None:
