@@ -32,6 +32,13 @@ pytestmark = [
 ]
 
 
+def logged(start: int) -> bytes:
+    """The log from this byte on."""
+    with Path(LOG).open("rb") as log:
+        log.seek(start)
+        return log.read()
+
+
 def buffers(log: str) -> Counter[str]:
     """Bytes by kind, of the last model that the log says was loaded."""
     found: Counter[str] = Counter()
@@ -54,16 +61,14 @@ async def files() -> dict[str, str]:
 @pytest.mark.parametrize("window", WINDOWS)
 async def test_what_is_booked_is_what_is_allocated(window: int) -> None:
     for name in (await files()).values():
-        start = Path(LOG).stat().st_size
+        start = len(logged(0))
         async with gate_before(name, window, upstream=AS_STARTED) as gate:
             (model,) = (
                 entry
                 for entry in (await ask(gate.address, "GET", "/gate/status")).json["models"]
                 if entry["name"] == name and entry["memory"]["stage"] == "resident"
             )
-        with Path(LOG).open("rb") as log:
-            log.seek(start)
-            there = buffers(log.read().decode("utf-8", "replace"))
+        there = buffers(logged(start).decode("utf-8", "replace"))
         booked = Counter(model["memory"]["parts"])
         caches = sum(booked[part] for part in ("kv_full", "kv_sliding", "kv_indexer"))
         rest = booked["compute_bound"] + booked["output"]
