@@ -77,7 +77,7 @@ class Admission:
         self._metrics = metrics
         self._log = log
         self._clock = clock
-        self._demands: dict[tuple[str, int, int | None], Demand] = {}
+        self._demands: dict[tuple[str, int, int | None, int], Demand] = {}
         self._cards: dict[str, ModelCard] = {}
         """One of the cards of each runner, for its names."""
         self._gpu_seen = False
@@ -123,16 +123,17 @@ class Admission:
     def demand(self, card: ModelCard, applied: Applied) -> Demand:
         """What this model takes when it is loaded as the gate asks for it."""
         num_ctx = applied.window.num_ctx if applied.window is not None else 0
-        key = (card.digest, num_ctx, applied.num_batch)
+        key = (card.digest, num_ctx, applied.num_batch, applied.draft_tokens)
         found = self._demands.get(key)
         if found is None:
-            found = self._demands[key] = self._work_out(card, num_ctx, applied.num_batch)
+            found = self._demands[key] = self._work_out(card, num_ctx, applied)
         return found
 
-    def _work_out(self, card: ModelCard, num_ctx: int, num_batch: int | None) -> Demand:
+    def _work_out(self, card: ModelCard, num_ctx: int, applied: Applied) -> Demand:
         try:
             shape = shape_from_show(card.show, card.size or None)
-            return Demand.of(shape, launch_plan(self._config, num_ctx, num_batch, gpus=self.gpus))
+            plan = launch_plan(self._config, num_ctx, applied.num_batch, applied.draft_tokens, gpus=self.gpus)
+            return Demand.of(shape, plan)
         except UnknownShape as odd:
             self._log.warning("memory of this model is a guess", model=card.key, why=str(odd))
             return Demand.guess(card.size, num_ctx)

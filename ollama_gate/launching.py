@@ -5,13 +5,14 @@ from ollama_gate.admission.memory import LaunchPlan
 from ollama_gate.config import Config
 
 
-def launch_plan(config: Config, num_ctx: int, num_batch: int | None, *, gpus: int) -> LaunchPlan:
+def launch_plan(config: Config, num_ctx: int, num_batch: int | None, draft_tokens: int, *, gpus: int) -> LaunchPlan:
     """How Ollama launches a model by all that the configuration says of it.
 
     Args:
         config: what is known of the Ollama service.
         num_ctx: the model's window.
         num_batch: the model's batch, where one is set.
+        draft_tokens: what it drafts ahead by itself.
         gpus: GPUs that it is spread over.
     """
     upstream, memory = config.upstream, config.memory
@@ -20,6 +21,8 @@ def launch_plan(config: Config, num_ctx: int, num_batch: int | None, *, gpus: in
         num_parallel=upstream.num_parallel,
         kv_cache_type=upstream.kv_cache_type,
         num_batch=num_batch,
+        swa_full=upstream.swa_full,
+        draft_tokens=draft_tokens,
         flash_attention=upstream.flash_attention,
         host_cache=memory.host_cache_per_model,
         checkpoints=memory.checkpoints,

@@ -22,6 +22,8 @@ class Applied:
     """The limit of each input, for embedding models."""
     num_batch: int | None = None
     """Tokens that are evaluated at a time, where the operator or a Modelfile says so."""
+    draft_tokens: int = 0
+    """Tokens that the model drafts ahead by itself; only where its Modelfile says so (`draft_num_predict`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +153,10 @@ class Policies:
         )
         loading = self._load_options(card)
         window = replace(window, load_options=tuple(sorted(loading.items())))
-        num_batch = loading.get("num_batch", card.load_options.get("num_batch"))
+        said = {**card.load_options, **loading}
+        num_batch = said.get("num_batch")
         embeds = embed_limit(window.num_ctx, card.trained, num_batch) if card.embeds else None
-        return Applied(policy, window, embeds, num_batch)
+        return Applied(policy, window, embeds, num_batch, max(said.get("draft_num_predict", 0), 0))
 
     def _load_options(self, card: ModelCard) -> dict[str, int | bool]:
         """What has to be sent so that every request for this runner loads it in the same way.

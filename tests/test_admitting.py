@@ -66,6 +66,8 @@ def takes(published: str, **sections: Any) -> Footprint:
         ("gemma3-4b", "memory", "checkpoints", 64, None),
         ("llama-8b", "memory", "gpus", 2, "headroom"),
         ("llama-8b", "defaults", "num_ctx", 16384, "kv_full"),
+        ("llama-8b", "defaults", "num_batch", 4096, "compute_bound"),
+        ("gemma3-4b", "upstream", "swa_full", True, "kv_sliding"),
     ],
 )
 def test_each_key_changes_what_is_booked(model: str, section: str, key: str, value: Any, part: str | None) -> None:

@@ -133,3 +133,10 @@ def test_a_declared_batch_is_the_limit_of_an_embedder() -> None:
     applied = policies.for_card(card(capabilities=frozenset({"embedding"}), load_options={"num_batch": 1024}))
     assert applied.embeds is not None
     assert (applied.num_batch, applied.embeds.tokens, applied.embeds.by) == (256, 256, "num_batch")
+
+
+def test_drafting_is_known_from_the_modelfile() -> None:
+    policies = Policies(config_for("http://127.0.0.1:1"))
+    assert policies.for_card(card()).draft_tokens == 0
+    assert policies.for_card(card(digest="e", load_options={"draft_num_predict": 4})).draft_tokens == 4
+    assert policies.for_card(card(digest="f", load_options={"draft_num_predict": -1})).draft_tokens == 0

@@ -220,7 +220,7 @@ def _memory(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]
             fix = "it is booked at one and a half times its file"
             yield Finding(Level.NOTE, card.name, f"its memory cannot be worked out: {odd}", fix)
             continue
-        plan = launch_plan(config, window.num_ctx, applied.num_batch, gpus=gpus)
+        plan = launch_plan(config, window.num_ctx, applied.num_batch, applied.draft_tokens, gpus=gpus)
         for fault in launch_faults(shape, plan):
             fix = (
                 "Ollama cannot load it like that: change OLLAMA_KV_CACHE_TYPE or OLLAMA_FLASH_ATTENTION there, and here"

@@ -54,7 +54,9 @@ def command(
         except UnknownShape as odd:
             unknown[card.name] = str(odd)
             continue
-        launch = launch_plan(config, SMALL_WINDOW, card.load_options.get("num_batch"), gpus=devices)
+        said = card.load_options
+        draft = max(said.get("draft_num_predict", 0), 0)
+        launch = launch_plan(config, SMALL_WINDOW, said.get("num_batch"), draft, gpus=devices)
         plans.append(planner.plan(card.name, shape, launch))
     plans = in_order(plans)
     if as_json:

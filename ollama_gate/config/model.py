@@ -88,6 +88,9 @@ class Upstream(Section):
         "Whether models run with flash attention there: yes where Ollama decides by itself (OLLAMA_FLASH_ATTENTION "
         "unset) on a CPU or a GPU that can. Without it buffers are many times larger, and a quantized cache cannot be.",
     )
+    swa_full: bool = key(
+        False, "Whether LLAMA_ARG_SWA_FULL is set there: sliding-window layers then keep the whole window."
+    )
     forward_authorization: bool = key(
         False,
         "Pass the client's Authorization header on. Ollama checks none; a proxy between the gate and Ollama may.",
