@@ -26,7 +26,7 @@ from ollama_gate.own import OwnEndpoints
 from ollama_gate.passthrough import pass_through
 from ollama_gate.routes import CHANGES_MODELS, LANES, Lane, decoded, refusal_writer
 from ollama_gate.tasks import spawn
-from ollama_gate.turn import Turn
+from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.relay import SERVER
 from ollama_gate.wiring import Wiring
 
@@ -157,7 +157,7 @@ class Gate:
             raise
         except Exception as bug:  # the last boundary: whatever it is, the client gets an answer
             self.log.error("internal error", id=turn.id, route=turn.route, exc_info=bug)
-            if request.writer.output_size:
+            if request.writer.output_size or turn.phase in (Phase.STREAMING, Phase.DONE):
                 if request.transport is not None:
                     request.transport.abort()
                 raise ConnectionResetError from bug

@@ -5,14 +5,14 @@ from loading the model again (`server/sched.go:needsReload`, Ollama v0.33). /api
 neither shift nor truncate.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from ollama_gate.requests import LOAD_OPTIONS, InferenceRequest, Kind
+from ollama_gate.values import frozen
 from ollama_gate.window import Output, Window
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forced:
     """A native body ready to be serialised, and what was changed on the way."""
 

@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
@@ -40,6 +39,7 @@ from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import SERVER, Passage, give_back, relay, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
+from ollama_gate.values import frozen
 from ollama_gate.window import Output, Window
 from ollama_gate.wire.body import decode_json, encode_json
 from ollama_gate.wire.encoding import decode_content
@@ -49,7 +49,7 @@ from ollama_gate.wire.ndjson import TailObserver
 _AS_ASKED: Final = Output(None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged:
     """A request that may go on."""
 

@@ -5,9 +5,10 @@ whole pipeline. Field names follow Ollama's `api/types.go` (v0.33): `ChatRequest
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
+
+from ollama_gate.values import frozen
 
 Json = Mapping[str, Any]
 """A decoded JSON object that is read and never changed."""
@@ -32,7 +33,7 @@ class Control(StrEnum):
     UNLOAD = "unload"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InferenceRequest:
     """One inference request in its native form."""
 
@@ -57,7 +58,7 @@ class InferenceRequest:
     """What was left out or changed on the way to the native form; told to the client in a header."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnswerFacts:
     """What the gate knows about an answer before its first byte."""
 
@@ -104,7 +105,7 @@ class AnswerWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parts:
     """What a prompt is made of, in tokens. The sum is the prompt count."""
 
@@ -131,7 +132,7 @@ class Basis(StrEnum):
     BYTES = "bytes"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptCount:
     """What a prompt costs."""
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from ollama_gate.values import frozen
+
 SMALLEST_NUM_CTX = 4
 SMALLEST_VISION_NUM_CTX = 2048
 DEFAULT_BUDGET_SHARE = 0.8
@@ -108,7 +110,7 @@ def grace_limit(window: Window) -> int:
     return max(window.num_ctx - smallest_answer(window), window.budget)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Output:
     """What becomes of the output length that a client asked for."""
 

@@ -15,6 +15,7 @@ import orjson
 
 from ollama_gate.errors import RenderError
 from ollama_gate.requests import InferenceRequest, Kind
+from ollama_gate.values import frozen
 
 SPECIALS: Final = 2
 """BOS and EOS, whether or not the tokenizer adds them."""
@@ -40,7 +41,7 @@ class TemplateCost:
     """JSON is set in by so many pairs of blanks at each level; 0 where it stands in one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Size:
     """The most that a prompt's text can have."""
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from ollama_gate.requests import Basis
+from ollama_gate.values import frozen
 
 _HEADROOM: Final = 1.25
 """What is added to the worst error seen."""
@@ -60,7 +61,7 @@ class Trust:
         return max((self.ratio - 1.0) * _HEADROOM, _SMALLEST_MARGIN)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drift:
     """One comparison of a count with Ollama's number."""
 

@@ -187,6 +187,16 @@ class Connection(asyncio.Protocol):
         return data
 
     @property
+    def at_hand(self) -> bool:
+        """Whether some of the body is there, or there is nothing to wait for."""
+        return bool(self._parts) or self._reader.done
+
+    @property
+    def done(self) -> bool:
+        """Whether all of the body has been read, and came to its proper end."""
+        return self._reader.done and not self._parts
+
+    @property
     def reusable(self) -> bool:
         """Whether another exchange may follow: this one went to its end on both sides."""
         sent = self._body_task is None or self._body_task.done()
@@ -289,6 +299,16 @@ class Answer:
         if self._connection is None:
             return b""
         return await self._connection.readany()
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether `readany` gives something without waiting."""
+        return bool(self._kept) or self._connection is None or self._connection.at_hand
+
+    @property
+    def done(self) -> bool:
+        """Whether all of the body has been read, and came to its proper end."""
+        return not self._kept and (self._connection is None or self._connection.done)
 
     async def read(self) -> bytes:
         """The whole body. Reading takes nothing away: it can be read again, and `readany` gives it once more.

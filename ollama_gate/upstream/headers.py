@@ -27,6 +27,12 @@ its upstream's Host and no Origin; keys and cookies are for the gate, not for Ol
 _OF_A_BODY: Final = _NOT_UPSTREAM | {"content-length", "content-type", "content-encoding", "accept-encoding"}
 """Those, and what a client says of the body that it sent: the gate sends its own."""
 
+_DROPPED: Final = {
+    (own_body, authorization): dropped | (frozenset() if authorization else {"authorization"})
+    for own_body, dropped in ((False, _NOT_UPSTREAM), (True, _OF_A_BODY))
+    for authorization in (False, True)
+}
+
 
 def connection_named(values: Iterable[str]) -> frozenset[str]:
     """Header names that a Connection header declares to be hop-by-hop too."""
@@ -41,10 +47,7 @@ def for_upstream(headers: "Mapping[str, str]", *, own_body: bool, authorization:
         own_body: the gate sends its own serialised body, so the client's length, type and coding do not apply.
         authorization: whether the operator lets Authorization through.
     """
-    dropped = _OF_A_BODY if own_body else _NOT_UPSTREAM
-    if not authorization:
-        dropped |= {"authorization"}
-    out = _without(dropped, headers)
+    out = _without(_DROPPED[own_body, authorization], headers)
     if own_body:
         out["Content-Type"] = "application/json"
     return out

@@ -9,18 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from aiohttp import HttpVersion11, web
-from aiohttp.abc import AbstractStreamWriter
-from multidict import CIMultiDict
+from aiohttp import web
 
 from ollama_gate.errors import UpstreamError
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_client
+from ollama_gate.upstream.outlet import NOTHING_LEFT, opened
 from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd
 
-NO_BODY: Final = frozenset({204, 304})
 SERVER: Final = "ollama-gate"
 _WHOLE: Final = 1 << 20
 """Longest answer, in bytes, that is handed on in one piece."""
@@ -81,17 +79,24 @@ async def relay(
     headers = for_client(answer.headers)
     headers["Server"] = SERVER
     headers.update(turn.headers())
-    response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
-    bodiless = request.method == "HEAD" or answer.status in NO_BODY
-    if "Content-Length" not in headers and not bodiless and request.version >= (1, 1):
-        response.enable_chunked_encoding()
+    response = NOTHING_LEFT
     try:
-        writer = await response.prepare(request)
+        outlet = await opened(request, answer.status, answer.reason, headers)
+        response = outlet.response
         turn.phase, turn.status = Phase.STREAMING, answer.status
-        if not bodiless and writer is not None:
-            await _pump(answer, writer, observer, passage, clock)
+        if not answer.at_hand:
+            outlet.flush()
+        read, write, look = answer.readany, outlet.write, observer.feed
+        while data := await read():
+            if passage.first_byte_at is None:
+                passage.first_byte_at = clock()
+            passage.bytes += len(data)
+            look(data)
+            if answer.done:
+                break
+            await write(data)
         passage.whole = True
-        await response.write_eof()
+        await outlet.end(data)
         turn.phase = Phase.DONE
     except UpstreamError as failure:
         turn.failed(failure)
@@ -101,22 +106,6 @@ async def relay(
     finally:
         give_back(answer, whole=passage.whole)
     return response
-
-
-async def _pump(
-    answer: Answer,
-    writer: AbstractStreamWriter,
-    observer: Observer,
-    passage: Passage,
-    clock: Callable[[], float],
-) -> None:
-    read, write, look = answer.readany, writer.write, observer.feed
-    while data := await read():
-        if passage.first_byte_at is None:
-            passage.first_byte_at = clock()
-        passage.bytes += len(data)
-        look(data)
-        await write(data)
 
 
 async def relay_whole(
@@ -152,49 +141,14 @@ async def relay_whole(
     if end.done:
         headers["x-ollama-gate-ended"] = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))
     turn.phase, turn.status = Phase.STREAMING, answer.status
+    response = NOTHING_LEFT
     try:
-        response = await _written(request, answer.status, answer.reason, headers, body)
+        outlet = await opened(request, answer.status, answer.reason, headers)
+        response = outlet.response
+        await outlet.end(body)
         turn.phase = Phase.DONE
     except ConnectionError:
         turn.left = True
-        response = _GONE
-    return response
-
-
-class _Gone(web.StreamResponse):
-    """Stands for an answer that is out already, or that nobody waits for: nothing is left for the server to do."""
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Do nothing."""
-        return request.writer
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Do nothing."""
-
-    @property
-    def keep_alive(self) -> bool | None:
-        """Whether another request may follow on the connection: only those are answered this way."""
-        return True
-
-
-_GONE: Final = _Gone()
-
-
-async def _written(
-    request: web.BaseRequest, status: int, reason: str, headers: CIMultiDict[str], body: bytes
-) -> web.StreamResponse:
-    """Write a whole answer whose headers are complete, Content-Length among them.
-
-    The usual case goes straight to the request's writer: a response object would work out what is known here.
-    """
-    if request.version == HttpVersion11 and request.keep_alive and body and status not in NO_BODY:
-        writer = request.writer
-        await writer.write_headers(f"HTTP/1.1 {status} {reason}", headers)
-        await writer.write_eof(body)
-        return _GONE
-    response = web.Response(status=status, reason=reason, body=body, headers=headers)
-    await response.prepare(request)
-    await response.write_eof()
     return response
 
 

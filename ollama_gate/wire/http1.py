@@ -6,11 +6,13 @@ hexadecimal number. What is wrong is an `UpstreamBroken`, and the connection is 
 """
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
 from multidict import CIMultiDict
 
 from ollama_gate.errors import UpstreamBroken
+from ollama_gate.values import frozen
 
 MOST_HEAD_BYTES: Final = 64 * 1024
 """Longest head, and longest trailer."""
@@ -18,12 +20,14 @@ _MOST_SIZE_LINE: Final = 1024
 """Longest line with a chunk's size and extensions."""
 
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
-_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_FIELD: Final = re.compile(r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)\r\n", re.MULTILINE)
+"""One whole line: a header's name and its value."""
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
-class AnswerHead(NamedTuple):
+@frozen
+class AnswerHead:
     """The status line and the headers of an answer."""
 
     status: int
@@ -120,7 +124,7 @@ class AnswerReader:
         if not held:
             end = data.find(b"\r\n\r\n")
             if 0 <= end <= MOST_HEAD_BYTES:
-                return self._after_head(data[:end], data[end + 4 :])
+                return self._after_head(data[: end + 2], data[end + 4 :])
         searched = max(0, len(held) - 3)
         held += data
         end = held.find(b"\r\n\r\n", searched)
@@ -130,17 +134,17 @@ class AnswerReader:
             if not b"HTTP/1.".startswith(bytes(held[:7])):
                 raise UpstreamBroken("what answers is not an HTTP server")
             return b""
-        head, rest = bytes(held[:end]), bytes(held[end + 4 :])
+        head, rest = bytes(held[: end + 2]), bytes(held[end + 4 :])
         held.clear()
         return self._after_head(head, rest)
 
     def _after_head(self, raw: bytes, rest: bytes) -> bytes:
-        lines = raw.split(b"\r\n")
-        found = _STATUS_LINE.fullmatch(lines[0])
+        end = raw.find(b"\r\n")
+        found = _STATUS_LINE.fullmatch(raw, 0, end)
         if found is None:
             raise UpstreamBroken("what answers is not an HTTP server")
         status = int(found[2])
-        headers = _headers(raw, lines)
+        headers = _headers(raw[end + 2 :])
         if status < 200:
             if status == 101:
                 raise UpstreamBroken("Ollama wants to speak another protocol")
@@ -162,10 +166,12 @@ class AnswerReader:
                 raise UpstreamBroken("Ollama's answer has a transfer coding that is not known here")
             headers.popall("Content-Length", None)
         elif "Content-Length" in headers:
-            text, *more = {text.strip() for value in headers.getall("Content-Length") for text in value.split(",")}
-            if more or not _LENGTH.fullmatch(text):
-                raise UpstreamBroken("Ollama's answer has a Content-Length that is none")
-            length = int(text)
+            values = headers.getall("Content-Length")
+            if len(values) > 1 or not _LENGTH.fullmatch(values[0]):  # or said twice, which is well if it is the same
+                values = list({text.strip() for value in values for text in value.split(",")})
+                if len(values) > 1 or not _LENGTH.fullmatch(values[0]):
+                    raise UpstreamBroken("Ollama's answer has a Content-Length that is none")
+            length = int(values[0])
         if self._bodiless or status in (204, 304):
             self._state = _DONE
         elif codings:
@@ -246,16 +252,14 @@ class AnswerReader:
         self._state = _DONE
 
 
-def _headers(raw: bytes, lines: list[bytes]) -> CIMultiDict[str]:
-    ends = len(lines) - 1
-    if raw.count(b"\r") != ends or raw.count(b"\n") != ends or b"\0" in raw:
-        raise UpstreamBroken("a header of Ollama's answer holds a line end")
-    pairs: list[tuple[str, str]] = []
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        if not colon or not _NAME.fullmatch(name):
-            raise UpstreamBroken("a header of Ollama's answer is none")
-        pairs.append((name.decode("ascii"), value.strip(b" \t").decode("utf-8", "surrogateescape")))
+def _headers(raw: bytes) -> CIMultiDict[str]:
+    """The headers of a head, given without its first line; each ends with CR LF."""
+    text = raw.decode("utf-8", "surrogateescape")
+    pairs = _FIELD.findall(text)
+    if len(pairs) != text.count("\n"):
+        raise UpstreamBroken("a header of Ollama's answer is none, or holds a line end")
+    if " \r" in text or "\t\r" in text:
+        pairs = [(name, value.rstrip(" \t")) for name, value in pairs]
     return CIMultiDict(pairs)
 
 
@@ -271,8 +275,26 @@ def request_head(method: str, target: str, host: str, headers: CIMultiDict[str])
     Raises:
         ValueError: a part of it holds a line end, and would so become two.
     """
-    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
-    head = "\r\n".join(lines) + "\r\n\r\n"
-    if head.count("\n") != len(lines) + 1 or head.count("\r") != len(lines) + 1 or "\0" in head:
-        raise ValueError("a request's head holds a line end where there may be none")
+    return _head([f"{method} {target} HTTP/1.1", f"Host: {host}"], headers)
+
+
+def answer_head(status: int, reason: str, headers: Mapping[str, str]) -> bytes:
+    """The bytes of an answer's head.
+
+    Args:
+        status: three digits.
+        reason: the reason phrase.
+        headers: all of them, Content-Length or Transfer-Encoding included.
+
+    Raises:
+        ValueError: a part of it holds a line end, and would so become two.
+    """
+    return _head([f"HTTP/1.1 {status} {reason}"], headers)
+
+
+def _head(first: list[str], headers: Mapping[str, str]) -> bytes:
+    head = "\r\n".join([*first, *[f"{name}: {value}" for name, value in headers.items()], "\r\n"])
+    ends = len(first) + len(headers) + 1
+    if head.count("\n") != ends or head.count("\r") != ends or "\0" in head:
+        raise ValueError("a head holds a line end where there may be none")
     return head.encode("utf-8", "surrogateescape")

@@ -5,11 +5,12 @@ not streamed is a single object. Neither reader trusts the chunks of HTTP to end
 """
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
 from ollama_gate.errors import UpstreamBroken
+from ollama_gate.values import frozen
 
 MOST_LINE_BYTES: Final = 8_000_000
 """Ollama's own limit for a line of its runner's stream, and its Go client's for a line of the API."""
@@ -48,11 +49,9 @@ class LineSplitter:
         return rest
 
 
-class StreamEnd(NamedTuple):
-    """What the last line of an answer says (`api/types.go:Metrics`); None where it says nothing.
-
-    A tuple, because one is made for every answer and ten fields of a frozen dataclass take ten times as long.
-    """
+@frozen
+class StreamEnd:
+    """What the last line of an answer says (`api/types.go:Metrics`); None where it says nothing."""
 
     done: bool = False
     """Whether Ollama said that the answer is complete. Embeddings have no such mark."""
@@ -117,11 +116,11 @@ class TailObserver:
 
     def end(self) -> StreamEnd:
         """Read what the last line says. A line that was cut short says nothing."""
-        tail = bytes(self._tail)
+        tail = self._tail
         text = tail.rstrip()
         lines = self._lines + (bool(text) and not tail.endswith(b"\n"))
         start = text.rfind(b"\n") + 1
-        last = text[start:]
+        last = text[start:] if start else text
         fields: Any = None
         if start > 0 or not self._begins_inside:
             try:
@@ -150,22 +149,19 @@ def _fields(part: bytes | bytearray) -> dict[str, Any]:
 
 
 def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
-    error = fields.get("error")
-    reason = fields.get("done_reason")
-    prompt, evaluated, total, load, prompt_took, took = map(fields.get, _COUNTS)
+    error, reason = fields.get("error"), fields.get("done_reason")
+    prompt, evaluated, total, load, prompt_took, took = [
+        count if type(count) is int else None for count in map(fields.get, _COUNTS)
+    ]
     return StreamEnd(
         done=fields.get("done") is True,
         done_reason=reason if isinstance(reason, str) else None,
-        prompt_eval_count=_whole(prompt),
-        eval_count=_whole(evaluated),
-        total_duration=_whole(total),
-        load_duration=_whole(load),
-        prompt_eval_duration=_whole(prompt_took),
-        eval_duration=_whole(took),
+        prompt_eval_count=prompt,
+        eval_count=evaluated,
+        total_duration=total,
+        load_duration=load,
+        prompt_eval_duration=prompt_took,
+        eval_duration=took,
         error=None if error is None else error if isinstance(error, str) else orjson.dumps(error).decode(),
         lines=lines,
     )
-
-
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int else None

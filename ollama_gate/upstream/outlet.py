@@ -1,0 +1,129 @@
+"""The way of an answer to the client: head and body as HTTP/1.1 wants them, in as few writes as they can go out in.
+
+aiohttp's response objects work out anew what an answer of Ollama's says already, and send its head by itself. They
+still serve what is rare: HTTP/1.0, connections that are to be closed, and answers without a body.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import HttpVersion11, web
+from aiohttp.abc import AbstractStreamWriter
+
+from ollama_gate.wire.http1 import answer_head
+
+NO_BODY: Final = frozenset({204, 304})
+_MOST_WAITING: Final = 64 * 1024
+"""Bytes that may wait for a slow client before more are read from Ollama; the transport's own mark."""
+
+
+class Outlet:
+    """One answer on its way out. `write` as often as there is something, then `end`.
+
+    All of it raises ConnectionError when the client has gone.
+    """
+
+    __slots__ = ("_chunked", "_head", "_request", "response")
+
+    def __init__(self, request: web.BaseRequest, status: int, reason: str, headers: Mapping[str, str]) -> None:
+        """Prepare an answer; its head goes out with the first of its body, or with `flush`.
+
+        Args:
+            request: what is answered; see `opened` for which requests can be answered so.
+            status: three digits.
+            reason: the reason phrase.
+            headers: all but Transfer-Encoding, which is there where Content-Length is not.
+        """
+        self._request = request
+        self._chunked = "Content-Length" not in headers
+        head = answer_head(status, reason, headers)
+        self._head = head[:-2] + b"Transfer-Encoding: chunked\r\n\r\n" if self._chunked else head
+        self.response: web.StreamResponse = NOTHING_LEFT
+        """What the server is told of it."""
+
+    def flush(self) -> None:
+        """Send the head now: nobody knows when there will be something of the body."""
+        head, self._head = self._head, b""
+        self._send(head)
+
+    async def write(self, data: bytes) -> None:
+        """Send some of the body; waits while the client is slow."""
+        head, self._head = self._head, b""
+        self._send(b"%b%x\r\n%b\r\n" % (head, len(data), data) if self._chunked else head + data)
+        await self._drained()
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last of the body, or what is left to say when that is out already."""
+        head, self._head = self._head, b""
+        if self._chunked:
+            data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+        if data or head:
+            self._send(head + data)
+            await self._drained()
+
+    def _send(self, data: bytes) -> None:
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client has gone")
+        transport.write(data)
+
+    async def _drained(self) -> None:
+        transport = self._request.transport
+        if transport is not None and transport.get_write_buffer_size() > _MOST_WAITING:
+            await self._request.writer.drain()
+
+
+class _ServedOutlet(Outlet):
+    """The same by means of the server's own response."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, request: web.BaseRequest, response: web.StreamResponse, writer: AbstractStreamWriter) -> None:
+        self._request = request
+        self._writer = writer
+        self.response = response
+
+    def flush(self) -> None:
+        self._writer.send_headers()
+
+    async def write(self, data: bytes) -> None:
+        await self._writer.write(data)
+
+    async def end(self, data: bytes = b"") -> None:
+        await self.response.write_eof(data)
+
+
+class _Written(web.StreamResponse):
+    """Stands for an answer with which the server has nothing to do."""
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Do nothing."""
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Do nothing."""
+
+    @property
+    def keep_alive(self) -> bool | None:
+        """Whether another request may follow on the connection: only those are answered this way."""
+        return True
+
+
+NOTHING_LEFT: Final[web.StreamResponse] = _Written()
+"""What the server gets for an answer that is out already, or that nobody waits for."""
+
+
+async def opened(request: web.BaseRequest, status: int, reason: str, headers: Mapping[str, str]) -> Outlet:
+    """The outlet for an answer with these headers, which say its length where it is known.
+
+    Raises:
+        ConnectionError: the client has gone.
+    """
+    bodiless = request.method == "HEAD" or status in NO_BODY
+    if request.version == HttpVersion11 and request.keep_alive and not bodiless:
+        return Outlet(request, status, reason, headers)
+    response = web.StreamResponse(status=status, reason=reason, headers=headers)
+    if "Content-Length" not in headers and not bodiless and request.version >= HttpVersion11:
+        response.enable_chunked_encoding()
+    writer = await response.prepare(request)
+    return _ServedOutlet(request, response, writer if writer is not None else request.writer)
