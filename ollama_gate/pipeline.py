@@ -25,6 +25,7 @@ from ollama_gate.dialects.translation import Stamp, without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
 from ollama_gate.loops import LoopBook, hopeless
+from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import read_body, read_form
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
@@ -84,6 +85,7 @@ class Pipeline:
         self._refused = refusals.RefusalMemory(config.refusals.remember)
         self._grace = refusals.GraceBook()
         self._loops = LoopBook()
+        self._watch = Watch(config.signals, clock) if config.signals.enabled else None
         self.signs_every = SIGNS_EVERY
         """Seconds of silence after which an open stream shows a sign of life."""
 
@@ -102,6 +104,8 @@ class Pipeline:
                 inference = without_thinking(inference)
             judged = await self._judge(inference, card, turn, raw)
             del raw
+            if self._watch is not None:
+                self._watch.look(inference, turn)
             turn.phase = Phase.QUEUED
             async with self._admission.lease(card, judged.applied, client_of(request), inference.control) as lease:
                 turn.wait_seconds = lease.waited

@@ -32,6 +32,8 @@ class Settler:
         try:
             end = passage.end(observer) if passage.bytes else None
             self._count(turn, passage, end)
+            if turn.signals:
+                self._signals(turn)
             self._write(turn, passage, end)
         except Exception as failure:  # noqa: BLE001 - observing must never fail a request
             self._log.error("a finished request could not be recorded", exc_info=failure)
@@ -61,11 +63,18 @@ class Settler:
         if end.error is not None and turn.status == 200:
             metrics.upstream_errors.labels("error_in_answer").inc()
         if end.prompt_eval_count is not None:
+            if turn.reported is not None:
+                turn.reported(end.prompt_eval_count)
             metrics.prompt_tokens.labels(model).observe(end.prompt_eval_count)
         if end.eval_count is not None:
             metrics.relayed.labels(model).inc(end.eval_count)
         if end.done:
             metrics.endings.labels(model, str(self._ending(turn, end))).inc()
+
+    def _signals(self, turn: Turn) -> None:
+        model = self.metrics.model(turn.model)
+        for name in turn.signals:
+            self.metrics.signals.labels(model, name).inc()
 
     @staticmethod
     def _ending(turn: Turn, end: StreamEnd) -> Ending:
@@ -107,6 +116,8 @@ class Settler:
                 line["ended"] = str(self._ending(turn, end))
             elif end.error is None and passage.whole and turn.status == 200 and "/embed" not in turn.route:
                 line["ended"] = "without done"
+        if turn.signals:
+            line["signals"] = dict(turn.signals)
         if turn.notes:
             line["notes"] = list(turn.notes)
         gate_log.finished(line)

@@ -1,6 +1,6 @@
 """The record of one request: what each stage learned, for headers, log and metrics. It never holds text."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -67,6 +67,12 @@ class Turn:
     wait_seconds: float | None = None
     notes: list[str] = field(default_factory=list)
     body_bytes: int = 0
+    signals: Mapping[str, int] = field(default_factory=dict)
+    """Symptoms that its conversation shows, with how much of each."""
+    signals_told: str = ""
+    """The same for the client, with tools' names and places."""
+    reported: Callable[[int], None] | None = None
+    """Who wants to know Ollama's own prompt count."""
     cors: Mapping[str, str] = field(default_factory=dict)
     """What lets a web page of an allowed origin read the answer; empty for everybody else."""
 
@@ -99,6 +105,8 @@ class Turn:
                 out["x-ollama-gate-room"] = str(max(self.window - self.prompt_tokens, 0))
         if self.wait_seconds is not None and self.wait_seconds >= 0.001:
             out["x-ollama-gate-wait"] = f"{self.wait_seconds:.3f}"
+        if self.signals_told:
+            out["x-ollama-gate-signals"] = plain(self.signals_told)[:1000]
         if self.notes:
             out["x-ollama-gate-note"] = "; ".join(plain(note) for note in self.notes)[:1000]
         return out

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from ollama_gate.config.address import Address, parse_listen, upstream_address
 from ollama_gate.config.keys import Budget, Duration, FilePath, Listen, Origins, Section, Size, UpstreamUrl, key
+from ollama_gate.config.signals import Signals
 from ollama_gate.errors import GateError
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -341,6 +342,9 @@ class Config(Section):
     counting: Counting = Field(default_factory=Counting, description="How prompts are counted.")
     refusals: Refusals = Field(default_factory=Refusals, description="How the gate says no.")
     dialects: Dialects = Field(default_factory=Dialects, description="How the translated APIs below /v1 are spoken.")
+    signals: Signals = Field(
+        default_factory=Signals, description="Symptoms of a full or broken context, looked for in conversations."
+    )
     log: Log = Field(default_factory=Log, description="What is logged. Prompt text never is.")
     metrics: Metrics = Field(default_factory=Metrics, description="Prometheus metrics.")
     defaults: ModelKeys = Field(default_factory=ModelKeys, description="What every model gets that says nothing else.")

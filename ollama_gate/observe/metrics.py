@@ -68,6 +68,10 @@ class Metrics:
         self.upstream_errors = Counter(
             prefix + "upstream_errors", "Failures between the gate and Ollama.", ["kind"], registry=registry
         )
+        self.signals = Counter(
+            prefix + "signals", "Requests whose conversation showed a symptom of a full or broken context, by which.",
+            ["model", "signal"], registry=registry,
+        )  # fmt: skip
         self.client_gone = Counter(
             prefix + "client_gone",
             "Clients that left before their answer was whole, by phase.",

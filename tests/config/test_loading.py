@@ -277,3 +277,12 @@ def test_any_tables_are_a_configuration_or_a_list_of_problems(tables: dict[str, 
 def test_the_cache_types_are_those_whose_size_is_known() -> None:
     (annotation,) = [field.annotation for name, field in Upstream.model_fields.items() if name == "kv_cache_type"]
     assert set(get_args(annotation)) == set(CACHE_TYPES)
+
+
+def test_signals_to_block_and_tools_to_exempt_can_be_named_in_variables() -> None:
+    environ = {"OLLAMA_GATE_SIGNALS_BLOCK": "reread, repeated-call", "OLLAMA_GATE_SIGNALS_EXEMPT_TOOLS": "wait_*,poll"}
+    signals = load(None, environ).signals
+    assert (signals.block, signals.exempt_tools) == (("reread", "repeated-call"), ("wait_*", "poll"))
+    with pytest.raises(InvalidConfig) as caught:
+        load(None, {"OLLAMA_GATE_SIGNALS_BLOCK": "rereads"})
+    assert '"rereads" is no signal: the signals are repeated-call, reread,' in str(caught.value)

@@ -1,0 +1,267 @@
+"""Signals: symptoms of a full or broken context, seen in the messages of a conversation and its counts over time.
+
+A conversation is found again by its session (where the client names one), its model and its first question. What is
+kept of it are hashes and numbers, in bounds. Time is passed in as seconds of any steady clock.
+"""
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ollama_gate.config.signals import SignalKind, Signals
+from ollama_gate.observe.transcript import Message, Reading, Tools, written
+from ollama_gate.requests import InferenceRequest, Kind
+
+QUIET: Final = 6 * 3600.0
+"""Seconds after which a conversation is taken for a new one."""
+BYTES: Final = 16 * 1024**2
+"""Most memory of all conversations together, about."""
+_LINES: Final = 3
+"""Conversations of one beginning that are told apart: an agent's turns, and what it asks beside them."""
+_READ_ON_MEETING: Final = 64
+"""Messages of a conversation that is met in its middle; older ones are not read."""
+_SAMPLED: Final = 512
+_HASHED_WHOLE: Final = 2_000_000
+"""Characters of one request that are hashed whole; of longer contents behind them, head and tail."""
+_CHARS_PER_TOKEN: Final = 4.0
+_STILL: Final = 1.01
+_GROWN: Final = 1.05
+_GROWN_LEAST: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One symptom."""
+
+    kind: SignalKind
+    amount: int
+    """How much of it: calls, times, turns or tokens, as its threshold."""
+    where: str = ""
+    """A tool's name, or the message that changed; for the client only."""
+
+    def __str__(self) -> str:
+        """As the header has it."""
+        return f"{self.kind}={self.amount}" + (f" ({self.where})" if self.where else "")
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """One conversation as its last turn left it."""
+
+    marks: "array[int]"
+    """A hash of the tools, then one of each message."""
+    sizes: "array[int]"
+    """Characters of each of them."""
+    chars: int
+    reading: Reading
+    tokens: int = 0
+    """What Ollama said of its last prompt; 0 until then."""
+    still_tokens: int = 0
+    still_chars: int = 0
+    """Where the prompt count has stood since."""
+    stills: int = 0
+    """Turns that it has stood there while the conversation grew."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        return 400 + 12 * len(self.marks) + self.reading.size
+
+
+@dataclass(slots=True)
+class _Held:
+    lines: list[_Line] = field(default_factory=list)
+    seen: float = 0.0
+    size: int = 0
+
+
+class Look:
+    """What one request showed; tell it Ollama's count when there is one."""
+
+    __slots__ = ("_chars", "_limits", "_line", "signals")
+
+    def __init__(self, line: _Line, limits: Signals, signals: tuple[Signal, ...]) -> None:
+        """Remember which turn of the conversation this was."""
+        self._line = line
+        self._limits = limits
+        self._chars = line.chars
+        self.signals = signals
+
+    def answered(self, prompt_eval_count: int) -> None:
+        """Compare Ollama's count of this prompt with those of the turns before."""
+        line = self._line
+        line.tokens = prompt_eval_count
+        if prompt_eval_count > line.still_tokens * _STILL or self._chars < line.still_chars:
+            line.still_tokens, line.still_chars, line.stills = prompt_eval_count, self._chars, 0
+        elif self._chars > max(line.still_chars * _GROWN, line.still_chars + _GROWN_LEAST):
+            line.stills += 1
+        known = any(signal.kind is SignalKind.PROMPT_STANDSTILL for signal in self.signals)
+        if not known and (still := _standstill(line, self._limits)) is not None:
+            self.signals = (*self.signals, still)
+
+
+class SignalBook:
+    """The conversations that are watched, least recently seen first to go."""
+
+    def __init__(self, limits: Signals, most_bytes: int = BYTES) -> None:
+        """Watch with these thresholds, in about so many bytes."""
+        self._limits = limits
+        self._tools = Tools(limits.exempt_tools)
+        self._most_bytes = most_bytes
+        self._held: OrderedDict[int, _Held] = OrderedDict()
+        self.size = 0
+        """Bytes in use, about."""
+
+    def __len__(self) -> int:
+        """How many conversations are held, quiet ones included."""
+        return len(self._held)
+
+    def look(self, request: InferenceRequest, now: float) -> Look | None:
+        """What a request shows that is about to be sent; None for one without a past."""
+        messages = request.body.get("messages")
+        if request.kind is not Kind.CHAT or not isinstance(messages, list) or len(messages) < 3:
+            return None
+        offered = request.body.get("tools")
+        marks, sizes = _marked(messages, offered)
+        key = (request.session, request.model.lower(), _opening(messages), frozenset(_names(offered)))
+        held = self._find(hash(key), now)
+        line, signals = self._continue(held, marks, sizes, messages)
+        signals += self._symptoms(line, offered)
+        self._weigh(held)
+        return Look(line, self._limits, tuple(signals))
+
+    def _continue(
+        self, held: _Held, marks: "array[int]", sizes: "array[int]", messages: Sequence[Message]
+    ) -> tuple[_Line, list[Signal]]:
+        """The line that these messages continue, read up to the last of them, or a new one."""
+        signals: list[Signal] = []
+        on = [line for line in held.lines if marks[: len(line.marks)] == line.marks]
+        if on:
+            line = max(on, key=lambda one: len(one.marks))
+            line.reading.read(messages[len(line.marks) - 1 :], self._tools)
+        else:
+            line = _Line(marks, sizes, 0, Reading())
+            line.reading.read(messages[-_READ_ON_MEETING:], self._tools)
+            old, at = _nearest(held.lines, marks)
+            broken = _broken(old, marks, at, self._limits.prefix_break) if old is not None else None
+            if old is not None and broken is not None:
+                signals.append(broken)
+                line.still_tokens, line.still_chars, line.stills = old.still_tokens, old.still_chars, old.stills
+                line.tokens = old.tokens
+                held.lines.remove(old)
+        if line in held.lines:
+            held.lines.remove(line)
+        held.lines.append(line)
+        del held.lines[:-_LINES]
+        line.marks, line.sizes, line.chars = marks, sizes, sum(sizes)
+        return line, signals
+
+    def _symptoms(self, line: _Line, offered: Any) -> Iterator[Signal]:
+        limits, reading = self._limits, line.reading
+        if 0 < limits.repeated_calls <= reading.run:
+            yield Signal(SignalKind.REPEATED_CALL, reading.run, reading.run_tool)
+        if 0 < limits.rereads <= reading.rereads:
+            yield Signal(SignalKind.REREAD, reading.rereads)
+        if 0 < limits.goal_restated <= reading.restated:
+            yield Signal(SignalKind.GOAL_RESTATED, reading.restated)
+        if 0 < limits.calls_as_text <= reading.calls_as_text and reading.clean >= limits.clean_calls and offered:
+            yield Signal(SignalKind.CALL_AS_TEXT, reading.calls_as_text)
+        per_change = reading.turns // max(len(reading.changed), 1)
+        if 0 < limits.turns_per_change <= per_change and self._tools.can_change(offered):
+            yield Signal(SignalKind.FEW_CHANGES, per_change)
+        if (still := _standstill(line, limits)) is not None:
+            yield still
+
+    def _find(self, key: int, now: float) -> _Held:
+        held = self._held.get(key)
+        if held is None or now - held.seen > QUIET:
+            if held is not None:
+                self.size -= held.size
+            held = self._held[key] = _Held()
+        held.seen = now
+        self._held.move_to_end(key)
+        return held
+
+    def _weigh(self, held: _Held) -> None:
+        """Keep the bounds; the conversation that was just seen stays."""
+        size = sum(line.size for line in held.lines)
+        self.size += size - held.size
+        held.size = size
+        while len(self._held) > 1 and (len(self._held) > self._limits.conversations or self.size > self._most_bytes):
+            _, gone = self._held.popitem(last=False)
+            self.size -= gone.size
+
+
+def _standstill(line: _Line, limits: Signals) -> Signal | None:
+    if 0 < limits.standstill <= line.stills:
+        return Signal(SignalKind.PROMPT_STANDSTILL, line.stills)
+    return None
+
+
+def _nearest(lines: Sequence[_Line], marks: "array[int]") -> tuple[_Line | None, int]:
+    """The line that shares most of its beginning with these messages, and where they part."""
+    best, parts = None, -1
+    for line in lines:
+        pairs = enumerate(zip(line.marks, marks, strict=False))
+        at = next((at for at, (was, now) in pairs if was != now), min(len(line.marks), len(marks)))
+        if at >= parts:
+            best, parts = line, at
+    return best, parts
+
+
+def _broken(old: _Line, marks: "array[int]", at: int, least: int) -> Signal | None:
+    """Whether what was evaluated for `old` has to be evaluated again, because something before it changed.
+
+    Lost is what stood behind the first difference and is sent again. A summary in the place of old messages, or an
+    edited question, loses little of that; a clock in the system prompt, or a window that slides, loses nearly all.
+    """
+    if not least or at >= len(marks) or at >= len(old.marks):
+        return None
+    again = set(marks[at:])
+    lost = sum(size for mark, size in zip(old.marks[at:], old.sizes[at:], strict=True) if mark in again)
+    tokens = int(lost * (old.tokens / old.chars if old.tokens and old.chars else 1 / _CHARS_PER_TOKEN))
+    if tokens < least or lost * 2 < old.chars:
+        return None
+    return Signal(SignalKind.PREFIX_BREAK, tokens, f"messages[{at - 1}]" if at else "tools")
+
+
+def _opening(messages: Sequence[Any]) -> str | None:
+    """The first question: it stays the same when a system prompt or what follows changes."""
+    for message in messages:
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            return content if isinstance(content, str) else None
+    return None
+
+
+def _names(offered: Any) -> Iterator[str]:
+    """The names of the tools that a request offers: other tools are another conversation."""
+    for tool in offered if isinstance(offered, list) else ():
+        function = tool.get("function") if isinstance(tool, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if isinstance(name, str):
+            yield name
+
+
+def _marked(messages: Sequence[Any], offered: Any) -> tuple["array[int]", "array[int]"]:
+    """A hash and the length of the tools and of each message, without what is not part of the prompt (ids)."""
+    tools = written(offered) if offered else b""
+    marks, sizes = [hash(tools)], [len(tools)]
+    left = _HASHED_WHOLE
+    for message in messages:
+        content = message.get("content") or ""
+        size = len(content)
+        left -= size
+        if left < 0 and size > 2 * _SAMPLED:
+            content = f"{size} {content[:_SAMPLED]} {content[-_SAMPLED:]}"
+        calls = message.get("tool_calls")
+        if calls:
+            said = written([call.get("function") for call in calls if isinstance(call, dict)])
+            size += len(said)
+            marks.append(hash((message.get("role"), content, said)))
+        else:
+            marks.append(hash((message.get("role"), content)))
+        sizes.append(size)
+    return array("q", marks), array("I", sizes)
