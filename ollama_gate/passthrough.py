@@ -11,21 +11,7 @@ from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream
 from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.relay import Passage, relay
-from ollama_gate.wire.ndjson import StreamEnd
-
-
-class _Blind:
-    """An observer that does not look: these bytes are nobody's business."""
-
-    def feed(self, data: bytes) -> None:
-        """Ignore a run of bytes."""
-
-    def end(self) -> StreamEnd:
-        """Know nothing."""
-        return StreamEnd()
-
-
-_BLIND = _Blind()
+from ollama_gate.wire.ndjson import BLIND
 
 
 async def pass_through(
@@ -66,7 +52,7 @@ async def pass_through(
     except asyncio.CancelledError:
         turn.left = request.transport is None or request.transport.is_closing()
         raise
-    return await relay(request, answer, turn=turn, observer=_BLIND, passage=Passage(), clock=clock)
+    return await relay(request, answer, turn=turn, observer=BLIND, passage=Passage(), clock=clock)
 
 
 async def _body(request: web.BaseRequest) -> AsyncIterator[bytes]:

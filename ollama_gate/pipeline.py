@@ -26,7 +26,7 @@ from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused,
 from ollama_gate.forcing import force
 from ollama_gate.loops import LoopBook, hopeless
 from ollama_gate.observe.watch import Watch
-from ollama_gate.policies import Applied, Policies
+from ollama_gate.policies import Applied, Policies, first_leg
 from ollama_gate.receive import read_body, read_form
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import Lane
@@ -45,7 +45,7 @@ from ollama_gate.window import Output, Window
 from ollama_gate.wire.body import decode_json, encode_json
 from ollama_gate.wire.encoding import decode_content
 from ollama_gate.wire.folding import fold
-from ollama_gate.wire.ndjson import TailObserver
+from ollama_gate.wire.ndjson import BLIND, TailObserver
 
 _AS_ASKED: Final = Output(None)
 
@@ -109,7 +109,11 @@ class Pipeline:
             turn.phase = Phase.QUEUED
             async with self._admission.lease(card, judged.applied, client_of(request), inference.control) as lease:
                 turn.wait_seconds = lease.waited
-                sending = self._send(request, inference, judged, turn, lease)
+                sending = self._send(request, inference, judged, turn, lease, body)
+                if inference.as_it_came:  # what Ollama reports is the sum of several prompts: nothing to learn from
+                    return await relay(
+                        request, await sending, turn=turn, observer=BLIND, passage=passage, clock=self._clock
+                    )
                 if lane.writer is None:
                     answer = await sending
                     hand_on = relay if inference.stream and answer.status == 200 else relay_whole
@@ -213,6 +217,8 @@ class Pipeline:
             turn.verdict = Verdict.UNCOUNTED
             return Judged(self.policies.unknown(self._catalog.key(inference.model) if inference.model else ""))
         applied = self.policies.for_card(card)
+        if inference.as_it_came:
+            applied = first_leg(applied, card)
         room = applied.window
         if room is None:
             turn.verdict = Verdict.UNCOUNTED
@@ -302,15 +308,22 @@ class Pipeline:
         judged: Judged,
         turn: Turn,
         lease: Hold,
+        body: Json,
     ) -> Answer:
         """Send the gate's own body; returns with Ollama's status line."""
-        forced = force(inference, judged.applied.window, judged.output)
-        turn.notes.extend(forced.notes)
-        turn.reload_avoided = forced.reload_avoided
+        path, sent = inference.path, body
+        if inference.as_it_came:
+            path = turn.route
+            turn.notes.extend(inference.notes)
+        else:
+            forced = force(inference, judged.applied.window, judged.output)
+            sent = forced.body
+            turn.notes.extend(forced.notes)
+            turn.reload_avoided = forced.reload_avoided
         headers = for_upstream(request.headers, own_body=True, authorization=self.config.upstream.forward_authorization)
         turn.phase, turn.sent_at = Phase.FIRST_BYTE, self._clock()
         try:
-            answer = await self._upstream.send("POST", inference.path, headers, encode_json(forced.body))
+            answer = await self._upstream.send("POST", path, headers, encode_json(sent))
         except UpstreamUnreachable:
             lease.failed()  # after every other failure a load may still be under way
             raise

@@ -8,7 +8,7 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
 from ollama_gate.requests import LOAD_OPTIONS
-from ollama_gate.window import EmbedLimit, Window, Wish, embed_limit, resolve
+from ollama_gate.window import SMALLEST_DEFAULT_NUM_CTX, EmbedLimit, Window, Wish, embed_limit, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,20 @@ class Policies:
         for other in reversed(sharing):
             forced.update(self._config.model_policy(other.key).load_options)
         return forced
+
+
+def first_leg(applied: Applied, card: ModelCard) -> Applied:
+    """What holds for a request that has to go to Ollama's own layer for /v1, which takes no num_ctx and no shift.
+
+    The window there is the Modelfile's, else Ollama's own default, which is never below 4096 tokens
+    (`envconfig/config.go:ContextLength`, `server/routes.go:Serve`, v0.33); the prompt has to fit that too.
+    """
+    window = applied.window
+    if window is None:
+        return applied
+    num_ctx = min(card.num_ctx or SMALLEST_DEFAULT_NUM_CTX, window.num_ctx, card.trained or window.num_ctx)
+    largest = num_ctx if window.old_boundary else num_ctx - 1
+    return replace(applied, window=replace(window, num_ctx=num_ctx, budget=min(window.budget, largest), shift=True))
 
 
 def _own(policies: Sequence[ModelPolicy]) -> tuple[list[int | None], list[bool | None]]:

@@ -56,6 +56,8 @@ class InferenceRequest:
     """A conversation id from a session header, where the client sends one."""
     notes: tuple[str, ...] = ()
     """What was left out or changed on the way to the native form; told to the client in a header."""
+    as_it_came: bool = False
+    """Ollama runs a tool of it by itself, so that it has to go to Ollama's own layer for the dialect, untranslated."""
 
 
 @frozen

@@ -64,6 +64,8 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
                 turn.notes.append(NOTE)
         else:
             told = await gate.wiring.catalog.tags()
+            if told is not None and path == _TAGS and gate.config.dialects.bare_names:
+                told = with_bare_names(told)
     except UpstreamError as failure:
         raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
     if told is None:
@@ -87,6 +89,18 @@ async def _description(gate: "Gate", raw: bytes) -> bytes | None:
         return None
     room = gate.wiring.pipeline.policies.for_card(card).window
     return None if room is None else described(card, room.num_ctx)
+
+
+def with_bare_names(tags: bytes) -> bytes:
+    """Ollama's list with each `x:latest` in it a second time as `x`, right after."""
+    told = orjson.loads(tags)
+    rows: list[Json] = []
+    for row in told["models"]:
+        rows.append(row)
+        bare, _, tag = str(row.get("name", "")).rpartition(":")
+        if tag == "latest":
+            rows.append({**row, "name": bare, "model": bare})
+    return go_json({**told, "models": rows})
 
 
 def plainly_asked(raw: bytes) -> str | None:

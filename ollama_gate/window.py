@@ -14,6 +14,8 @@ from ollama_gate.values import frozen
 
 SMALLEST_NUM_CTX = 4
 SMALLEST_VISION_NUM_CTX = 2048
+SMALLEST_DEFAULT_NUM_CTX = 4096
+"""The window of a model for which neither a request nor the Modelfile names one, on the smallest machine."""
 DEFAULT_BUDGET_SHARE = 0.8
 """Share of the window that prompts may take when the operator declared no budget."""
 EMBED_BATCH = 2048

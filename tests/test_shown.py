@@ -12,7 +12,7 @@ from ollama_gate.app import Gate
 from ollama_gate.catalog.card import card_from_show
 from ollama_gate.errors import Refused
 from ollama_gate.rehearsal import Rehearsal, Settings
-from ollama_gate.shown import described, plainly_asked
+from ollama_gate.shown import described, plainly_asked, with_bare_names
 from support.gate import running_gate
 from support.http import Reply, ask
 from support.recorded import recording, recordings
@@ -178,3 +178,11 @@ async def test_no_ollama_is_503_in_the_shape_of_the_route() -> None:
     assert (tags.status, models.status, show.status) == (503, 503, 503)
     assert isinstance(tags.json["error"], str)
     assert models.json["error"]["code"] == "upstream_unreachable"
+
+
+def test_a_list_can_name_each_latest_model_without_its_tag_too() -> None:
+    listed = [{"name": "a:latest", "model": "a:latest", "size": 1}, {"name": "b:8b"}, {"name": "h/u/c:latest"}]
+    tags = json.dumps({"models": listed}).encode()
+    rows = json.loads(with_bare_names(tags))["models"]
+    assert [row["name"] for row in rows] == ["a:latest", "a", "b:8b", "h/u/c:latest", "h/u/c"]
+    assert rows[1] == {"name": "a", "model": "a", "size": 1}

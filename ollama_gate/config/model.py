@@ -216,10 +216,17 @@ class Refusals(Section):
 class Dialects(Section):
     """How the translated APIs below /v1 are spoken."""
 
-    server_tools: Literal["drop", "refuse"] = key(
+    server_tools: Literal["drop", "refuse", "pass"] = key(
         "drop",
         "Tools that Ollama would run by itself (web search): left out with a header that says so, or the request is "
-        "refused. Ollama's own follow-up requests never pass the gate, so they cannot be guarded.",
+        "refused, or passed to Ollama's own layer for /v1. Ollama's follow-up requests never pass the gate, so that "
+        "only the first prompt is guarded then, and that layer loads the model with a window of its own: the "
+        "Modelfile's num_ctx, which should be the one declared here, or Ollama's default.",
+    )
+    bare_names: bool = key(
+        False,
+        "List `x:latest` a second time as `x` in /api/tags. Clients that look for the bare name there, as Codex does "
+        "with --oss, otherwise pull a model that is there.",
     )
 
 

@@ -127,7 +127,15 @@ def _translated(
         native["think"] = think
     record(body, "metadata", REQUEST, "anthropic.Metadata")
     return inference_request(
-        Kind.CHAT, "anthropic", body, headers, native, asked_output=asked, notes=notes, empty=not messages
+        Kind.CHAT,
+        "anthropic",
+        body,
+        headers,
+        native,
+        asked_output=asked,
+        notes=notes,
+        empty=not messages,
+        as_it_came=NOTE_SERVER_TOOLS_PASSED in notes,
     )
 
 

@@ -112,6 +112,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         asked_output=asked,
         notes=notes,
         empty=not native["messages"],
+        as_it_came=NOTE_SERVER_TOOLS_PASSED in notes,
     )
 
 

@@ -76,6 +76,7 @@ def inference_request(
     asked_output: int | None = None,
     notes: Iterable[str] = (),
     empty: bool = False,
+    as_it_came: bool = False,
 ) -> InferenceRequest:
     """A native request around a translated body.
 
@@ -88,6 +89,7 @@ def inference_request(
         asked_output: tokens the client asked for.
         notes: what was left out or changed.
         empty: there is no prompt, so that the request only loads or unloads the model.
+        as_it_came: it has to be answered by Ollama's own layer for the dialect.
 
     Raises:
         Refused: 400 for a keep-alive header that is no duration; 400 or 404, as Ollama has it, without a model.
@@ -114,6 +116,7 @@ def inference_request(
         asked_num_ctx=_asked_num_ctx(client),
         session=session_of(headers),
         notes=tuple(dict.fromkeys(notes)),
+        as_it_came=as_it_came,
     )
 
 

@@ -165,3 +165,17 @@ def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
         error=None if error is None else error if isinstance(error, str) else orjson.dumps(error).decode(),
         lines=lines,
     )
+
+
+class BlindObserver:
+    """An observer that does not look, for bytes that are no NDJSON or nobody's business."""
+
+    def feed(self, data: bytes) -> None:
+        """Ignore a run of bytes."""
+
+    def end(self) -> StreamEnd:
+        """Know nothing."""
+        return StreamEnd()
+
+
+BLIND: Final = BlindObserver()

@@ -185,6 +185,14 @@ async def test_point_21_a_name_with_and_without_its_tag_is_one_model() -> None:
     assert len(keys) == len(set(keys))
 
 
+async def test_point_21_the_list_has_both_names_where_a_client_would_pull_otherwise() -> None:
+    """Codex with --oss pulls a model that is not there by the very name it was given."""
+    async with front(window=WINDOW, dialects={"bare_names": True}) as line:
+        names = [row["name"] for row in (await line.ask("/api/tags", method="GET")).json["models"]]
+    assert {"llama3.2", "llama3.2:latest"} <= set(names)
+    assert len(names) == len(set(names))
+
+
 async def test_point_22_descriptions_come_from_memory_and_tell_the_served_window() -> None:
     """aider asks before each request, llm-ollama for every model; litellm and llama-index take the window from here."""
     async with front(window=WINDOW) as line:
