@@ -1,12 +1,14 @@
-"""The gate's own endpoints, under /gate/: health, metrics, status, count, tokenize and chunk."""
+"""The gate's own endpoints, under /gate/: health, metrics, status, count, tokenize, chunk, archive."""
 
 import time
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from aiohttp import web
 
 from ollama_gate import __version__, chunk
+from ollama_gate.access.origins import LOCAL_HOSTS
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
 from ollama_gate.observe.metrics import CONTENT_TYPE
@@ -56,12 +58,13 @@ class OwnEndpoints:
                 return await self._tokenize(request)
             case "POST", "/gate/chunk":
                 return await self._chunk(request)
+            case "GET", _ if path.startswith(_ARCHIVE):
+                return await self._archive(request, path.removeprefix(_ARCHIVE))
             case _:
                 pass
-        if path in _METHODS:
-            raise Refused(
-                Refusal(405, "method_not_allowed", f"{path} takes {_METHODS[path]}", headers={"Allow": _METHODS[path]})
-            )
+        takes = "GET" if path.startswith(_ARCHIVE) else _METHODS.get(path)
+        if takes is not None:
+            raise Refused(Refusal(405, "method_not_allowed", f"{path[:200]} takes {takes}", headers={"Allow": takes}))
         known = ", ".join(sorted(_METHODS))
         raise Refused(
             Refusal(404, "not_found", f"{path} is not one of the gate's endpoints: {known}", type="not_found_error")
@@ -109,6 +112,7 @@ class OwnEndpoints:
                 if not turn.route.startswith("/gate/")
             ],
             "memory": wiring.admission.overview(),
+            "archive": {"enabled": wiring.archive is not None, "problem": wiring.archive_problem},
             "models": [wiring.model_status(card) for card in wiring.catalog.known()],
         }
 
@@ -194,8 +198,23 @@ class OwnEndpoints:
         except UpstreamError as failure:
             raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
 
+    async def _archive(self, request: web.BaseRequest, asked: str) -> web.Response:
+        """A message that was kept, or a search for some."""
+        if not _is_here(request):
+            what = "what shows prompts is open on the gate's own machine only"
+            raise Refused(Refusal(403, "local_only", what, type="permission_error"))
+        keeper = self._gate.wiring.archive
+        if keeper is None:
+            what = "there is no archive here; the operator can switch one on: archive.enabled"
+            raise Refused(Refusal(404, "archive_off", what, type="not_found_error"))
+        from ollama_gate import lookup  # noqa: PLC0415 - only where there is an archive
 
+        return _answer(await lookup.answer(keeper, request, asked))
+
+
+_ARCHIVE: Final = "/gate/archive/"
 _METHODS: Final = {
+    "/gate/archive/search": "GET",
     "/gate/health": "GET",
     "/gate/health/live": "GET",
     "/gate/metrics": "GET",
@@ -216,6 +235,21 @@ def _lane(route: str | None, body: dict[str, Any]) -> Lane:
         known = ", ".join(path for path, each in LANES.items() if not each.form)
         raise Refused(Refusal(400, "invalid_request", f"route must be one of {known}", param="route"))
     return lane
+
+
+def _is_here(request: web.BaseRequest) -> bool:
+    """Whether a request comes from this machine, under one of its own names, and not through a proxy on it."""
+    host = (request.headers.get("Host") or "").rpartition(":")[0].strip("[]").lower()
+    forwarded = {"Forwarded", "X-Forwarded-For", "X-Real-Ip"} & set(request.headers)
+    return is_loopback(request.remote) and host in LOCAL_HOSTS and not forwarded
+
+
+def is_loopback(address: str | None) -> bool:
+    """Whether an address is this machine's own."""
+    try:
+        return ip_address((address or "").removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        return False
 
 
 def _yes(value: str | None) -> bool:

@@ -6,7 +6,7 @@ them is done.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
 
@@ -32,6 +32,9 @@ from ollama_gate.tokenizers import CardTokenizers
 from ollama_gate.upstream.client import Upstream, UpstreamSettings
 from ollama_gate.window import Window
 
+if TYPE_CHECKING:
+    from ollama_gate.archive.keeper import Keeper
+
 
 class Wiring:
     """Everything that depends on the configuration."""
@@ -44,8 +47,13 @@ class Wiring:
         clock: Callable[[], float],
         admission: Admission | None = None,
         book: LearnedBook | None = None,
+        *,
+        archive: "Keeper | None" = None,
     ) -> None:
-        """Put the parts together; `open` connects them. `admission` and `book` go on where they are there already."""
+        """Put the parts together; `open` connects them.
+
+        `admission`, `book` and `archive` go on where they are there already, and are the ones that are wanted.
+        """
         self.config = config
         self.users = 0
         """Requests that use this wiring."""
@@ -95,6 +103,9 @@ class Wiring:
             # Slots and memory are facts of the one Ollama, whatever the configuration: who holds them goes on.
             admission.configure(config, upstream=self.upstream, catalog=self.catalog)
         self.admission = admission
+        goes_on = archive is not None and config.archive.enabled and archive.section == config.archive
+        self.archive = archive if goes_on else _archive(config, metrics, log)
+        self._archive_moved = False
         self._guard: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self.pipeline = Pipeline(
@@ -114,6 +125,8 @@ class Wiring:
         """Open the connection pool."""
         await self.upstream.__aenter__()
         await self._book.load()
+        if self.archive is not None:
+            self.archive.start()
         self._guard = spawn(self.admission.gatekeeper.guard(GUARD_EVERY), name="guard")
         self._keeping = spawn(self._book.keep(), name="keep what was learned")
 
@@ -122,6 +135,8 @@ class Wiring:
         for task in (self._guard, self._keeping):
             if task is not None:
                 task.cancel()
+        if self.archive is not None and not self._archive_moved:
+            await self.archive.close()
         self.counter.close()
         await self._book.save()
         await self._store.close()
@@ -129,7 +144,8 @@ class Wiring:
 
     async def replaced(self, config: Config) -> "Wiring":
         """A wiring for another configuration, open; this one goes when its last request is done."""
-        fresh = Wiring(config, self._metrics, self._log, self._clock, self.admission, self._book)
+        fresh = Wiring(config, self._metrics, self._log, self._clock, self.admission, self._book, archive=self.archive)
+        self._archive_moved = fresh.archive is self.archive
         if self._guard is not None:
             self._guard.cancel()
         await fresh.open()
@@ -151,6 +167,11 @@ class Wiring:
         self.users -= 1
         if not self.users:
             self.unused.set()
+
+    @property
+    def archive_problem(self) -> str | None:
+        """What is wrong with the archive; None when nothing is, or there is none."""
+        return self.archive.problem or None if self.archive is not None else None
 
     @property
     def features(self) -> Features:
@@ -268,3 +289,12 @@ class Wiring:
             vocabulary=trust.vocabulary,
             bound=trust.bound,
         )
+
+
+def _archive(config: Config, metrics: Metrics, log: FilteringBoundLogger) -> "Keeper | None":
+    """The archive, where it is switched on; its libraries are loaded then only."""
+    if not config.archive.enabled:
+        return None
+    from ollama_gate.archive.keeper import Keeper  # noqa: PLC0415
+
+    return Keeper(config.archive, metrics=metrics, log=log)

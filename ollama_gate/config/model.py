@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ollama_gate.config.address import Address, parse_listen, upstream_address
+from ollama_gate.config.archive import Archive
 from ollama_gate.config.keys import Budget, Duration, FilePath, Listen, Origins, Section, Size, UpstreamUrl, key
 from ollama_gate.config.signals import Signals
 from ollama_gate.errors import GateError
@@ -349,6 +350,10 @@ class Config(Section):
     counting: Counting = Field(default_factory=Counting, description="How prompts are counted.")
     refusals: Refusals = Field(default_factory=Refusals, description="How the gate says no.")
     dialects: Dialects = Field(default_factory=Dialects, description="How the translated APIs below /v1 are spoken.")
+    archive: Archive = Field(
+        default_factory=Archive,
+        description="The messages of compacted conversations, kept. The one place where the gate stores prompt text.",
+    )
     signals: Signals = Field(
         default_factory=Signals, description="Symptoms of a full or broken context, looked for in conversations."
     )

@@ -85,7 +85,7 @@ def format_duration(seconds: float) -> str:
     if milliseconds % 1000:
         return f"{milliseconds}ms"
     whole = milliseconds // 1000
-    for unit, size in (("h", 3600), ("m", 60)):
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if whole % size == 0:
             return f"{whole // size}{unit}"
     return f"{whole}s"

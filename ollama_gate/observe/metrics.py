@@ -118,6 +118,19 @@ class Metrics:
         self.memory_limit_bytes = Gauge(
             prefix + "memory_limit_bytes", "The limit of all models together; +Inf without one.", registry=registry
         )
+        self.archive_messages = Counter(
+            prefix + "archive_messages", "Messages of compacted conversations that were kept: new, or known already.",
+            ["kind"], registry=registry,
+        )  # fmt: skip
+        self.archive_failures = Counter(
+            prefix + "archive_failures", "What the archive could not do: keep, read, checkpoint, purge.", ["what"],
+            registry=registry,
+        )  # fmt: skip
+        self.archive_purged = Counter(prefix + "archive_purged_messages", "Messages purged.", registry=registry)
+        self.archive_stored_bytes = Gauge(
+            prefix + "archive_stored_bytes", "What the archive holds, compressed, when it was looked at last.",
+            registry=registry,
+        )  # fmt: skip
         self.in_flight = Gauge(prefix + "in_flight", "Inference requests under way.", registry=registry)
         self.upstream_up = Gauge(prefix + "upstream_up", "1 when Ollama answered last, else 0.", registry=registry)
         self._models: set[str] = set()

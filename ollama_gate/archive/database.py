@@ -1,0 +1,255 @@
+"""One database, SQLite or PostgreSQL: how it is reached, and how its failures become `ArchiveFailed`.
+
+SQLite is written with `synchronous=FULL` in WAL mode, so what was committed survives a killed process and a power cut
+alike, with one writer at a time; what is deleted is overwritten (`secure_delete`). Its file is made with mode 0600
+before SQLite opens it, and SQLite gives its -wal and -shm the mode of the file (`os_unix.c:findCreateFileMode`).
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, event, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from ollama_gate.compaction.originals import ArchiveFailed
+from ollama_gate.config.archive import SQLITE
+
+WITHIN: Final = 3.0
+"""Seconds for one transaction, the wait for others included. Compaction has four for everything."""
+_CONNECT_WITHIN: Final = 2.0
+_POOL: Final = 4
+_PAGES: Final = 4096
+"""Pages that are given back in one transaction, so that writers do not wait long for it."""
+_PRAGMAS: Final = (
+    "busy_timeout=2000",
+    "auto_vacuum=INCREMENTAL",  # of an empty file only
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "secure_delete=ON",
+    "journal_size_limit=67108864",
+)
+_AGAIN: Final = frozenset({"23503", "40001", "40P01"})
+"""PostgreSQL's codes for what comes of working beside another gate: a foreign key, serialization, a deadlock."""
+
+
+class Collided(ArchiveFailed):
+    """Another gate was at the same rows; nothing was changed, and trying again helps."""
+
+
+class Gone(ArchiveFailed):
+    """The file that was written to is not there any more, or is another one."""
+
+
+class Database:
+    """A pool of connections to one database. Nothing is opened before the first transaction."""
+
+    def __init__(self, url: str, *, within: float = WITHIN) -> None:
+        """Make the pool.
+
+        Args:
+            url: as `config.archive.archive_url` writes it.
+            within: seconds that a transaction may take.
+
+        Raises:
+            ArchiveFailed: the driver for PostgreSQL is not installed.
+        """
+        self.url = url
+        self.within = within
+        self.file = Path(url.removeprefix(SQLITE)) if url.startswith(SQLITE) else None
+        """The SQLite file; None for PostgreSQL."""
+        self._engine = _postgresql(url) if self.file is None else _sqlite(self.file)
+        self._failures = _failures(self.file)
+        self._writer = asyncio.Lock()
+        self._inode: tuple[int, int] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address without what is secret in it."""
+        if self.file is not None:
+            return str(self.file)
+        head, _, tail = self.url.partition("://")
+        return f"{head}://{tail.split('?')[0].rpartition('@')[2]}"
+
+    def insert(self, table: Any) -> Any:
+        """An INSERT that knows ON CONFLICT, in this database's words."""
+        return (postgresql if self.file is None else sqlite).insert(table)
+
+    @asynccontextmanager
+    async def reading(self, within: float | None = None) -> AsyncIterator[AsyncConnection]:
+        """A transaction that only reads.
+
+        Raises:
+            ArchiveFailed: it could not be done, or took longer than `within` seconds.
+        """
+        async with self._boundary(within):
+            self._check_file()
+            async with self._engine.begin() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def writing(self, within: float | None = None) -> AsyncIterator[AsyncConnection]:
+        """A transaction that writes; what it wrote is on the disk when it ends without an error.
+
+        Raises:
+            Collided: another gate was at the same rows.
+            ArchiveFailed: it could not be done, or took longer than `within` seconds; nothing was changed.
+        """
+        async with self._boundary(within):
+            if self.file is None:
+                async with self._engine.begin() as connection:
+                    yield connection
+                return
+            self._check_file()
+            # SQLite has one writer. Those of this process wait here, in turn, and not in SQLite's own loop of naps.
+            async with self._writer, self._engine.execution_options(writes=True).begin() as connection:
+                yield connection
+
+    async def prepare(self) -> None:
+        """Make the file, readable by its owner only, where there is none. For PostgreSQL there is nothing to do.
+
+        Raises:
+            ArchiveFailed: it cannot be made.
+        """
+        if self.file is None:
+            return
+        try:
+            self._check_file()
+        except Gone:
+            # Before there is another one: SQLite takes away what it finds under its names when it closes.
+            await self._engine.dispose()
+        try:
+            if not self.file.parent.is_dir():
+                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                found = os.fstat(descriptor)
+                if found.st_mode & 0o077:
+                    os.fchmod(descriptor, 0o600)
+            finally:
+                os.close(descriptor)
+        except OSError as failure:
+            raise ArchiveFailed(f"{self.file} cannot be opened: {failure.strerror}") from failure
+        self._inode = (found.st_dev, found.st_ino)
+
+    def _check_file(self) -> None:
+        """Never write into a file that was deleted or replaced: what is kept there is lost."""
+        if self._inode is None or self.file is None:
+            return
+        try:
+            found = os.stat(self.file)  # noqa: PTH116 - a thousandth of what a thread would cost
+        except OSError as failure:
+            raise Gone(f"{self.file} is gone: {failure.strerror}") from failure
+        if (found.st_dev, found.st_ino) != self._inode:
+            raise Gone(f"{self.file} was replaced by another file")
+
+    @asynccontextmanager
+    async def _boundary(self, within: float | None) -> AsyncIterator[None]:
+        """The one place where the drivers' failures become ours, without statements, values or passwords."""
+        try:
+            async with asyncio.timeout(self.within if within is None else within):
+                yield
+        except TimeoutError as late:
+            raise ArchiveFailed(f"{self.shown} did not answer in time") from late
+        except DBAPIError as failure:
+            kind = Collided if _collided(failure) else ArchiveFailed
+            raise kind(f"{self.shown}: {_reason(failure.orig)}") from failure
+        except self._failures as failure:
+            raise ArchiveFailed(f"{self.shown}: {_reason(failure)}") from failure
+
+    async def shrink(self) -> None:
+        """Give free pages back to the disk and empty the log of changes; PostgreSQL does both by itself.
+
+        Raises:
+            ArchiveFailed: it could not be done.
+        """
+        if self.file is None:
+            return
+        freed = True
+        while freed:
+            async with self.writing() as connection:
+                before = await connection.scalar(text("PRAGMA freelist_count"))
+                # Each step frees one page and gives no row, so SQLAlchemy would end it after the first.
+                driver: Any = (await connection.get_raw_connection()).driver_connection
+                await driver.execute_fetchall(f"PRAGMA incremental_vacuum({_PAGES})")
+                freed = before > await connection.scalar(text("PRAGMA freelist_count")) > 0
+        async with self._boundary(None), self._engine.connect() as plain:
+            await plain.execution_options(isolation_level="AUTOCOMMIT")
+            await plain.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+
+def _sqlite(file: Path) -> AsyncEngine:
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database=str(file)), hide_parameters=True, pool_size=_POOL, max_overflow=0
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def connected(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions begin when we say so, not when the driver thinks fit
+        cursor = connection.cursor()
+        for pragma in _PRAGMAS:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def began(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: str) -> AsyncEngine:
+    try:
+        import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+    except ImportError as missing:
+        raise ArchiveFailed("PostgreSQL needs the extra ollama-gate[postgresql], which is not installed") from missing
+
+    async def connect() -> Any:
+        # asyncpg reads the whole address as libpq does, sslmode, passfile and socket directories included.
+        settings = {"application_name": "ollama-gate"}
+        try:
+            return await asyncpg.connect(url, timeout=_CONNECT_WITHIN, server_settings=settings)
+        except ValueError as odd:  # an address or option that it does not understand
+            raise ArchiveFailed("archive.url is not an address that PostgreSQL's driver understands") from odd
+
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=connect,
+        hide_parameters=True,
+        pool_size=_POOL,
+        max_overflow=0,
+        pool_pre_ping=True,
+    )
+
+
+def _failures(file: Path | None) -> tuple[type[Exception], ...]:
+    """What the drivers raise where SQLAlchemy has not wrapped it: while connecting."""
+    if file is not None:
+        return (SQLAlchemyError, OSError, sqlite3.Error)
+    import asyncpg  # noqa: PLC0415 - an extra
+
+    return (SQLAlchemyError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+def _collided(failure: DBAPIError) -> bool:
+    if getattr(failure.orig, "sqlstate", None) in _AGAIN:
+        return True
+    return "FOREIGN KEY constraint failed" in str(failure.orig)
+
+
+def _reason(failure: BaseException | None) -> str:
+    """A failure in one line. Messages of both databases name tables and keys, never values that hold text."""
+    text = str(failure).splitlines()[0] if failure is not None and str(failure) else type(failure).__name__
+    return text.rpartition(">: ")[2][:300]  # SQLAlchemy puts "<class …>: " before what asyncpg says

@@ -1,0 +1,76 @@
+"""The tables, as SQLAlchemy sees them. Migrations make them (`migrations/versions`); a test holds the two together.
+
+A message is stored once, under the hash of its content, however many conversations hold it; an occurrence says that a
+conversation does. Age is the conversation's: it goes with everything that no younger one holds. Times are
+microseconds since 1970, sizes bytes.
+"""
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table
+
+REVISION: Final = "0001"
+"""The newest migration: what the tables have to be at for this version of the gate."""
+
+VERSION_TABLE: Final = "gate_revision"
+
+SECOND: Final = 1_000_000
+"""Of the unit that times are stored in."""
+HASH_BYTES: Final = 32
+LONGEST_NAME: Final = 200
+"""Characters of a conversation's or a model's name."""
+LONGEST_ROLE: Final = 32
+
+metadata: Final = MetaData()
+
+Id = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite numbers rows by itself only where the key is an INTEGER."""
+
+conversation: Final = Table(
+    "gate_conversation",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("name", String(LONGEST_NAME), nullable=False, unique=True),
+    Column("model", String(LONGEST_NAME), nullable=False),
+    Column("kept_at", BigInteger, nullable=False),
+    Index("gate_conversation_kept_at", "kept_at"),
+)
+
+message: Final = Table(
+    "gate_message",
+    metadata,
+    Column("hash", LargeBinary(HASH_BYTES), primary_key=True),
+    Column("role", String(LONGEST_ROLE), nullable=False),
+    Column("stored_at", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("stored", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Index("gate_message_stored_at", "stored_at", "hash"),
+    Index("gate_message_stored", "stored"),
+)
+"""`size` is the body's, `stored` what it takes compressed, as `data` is (zstd)."""
+
+occurrence: Final = Table(
+    "gate_occurrence",
+    metadata,
+    Column("conversation_id", Id, ForeignKey(conversation.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("hash", LargeBinary(HASH_BYTES), ForeignKey(message.c.hash), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Index("gate_occurrence_hash", "hash"),
+)
+"""`position` is the message's place in its conversation when it was first kept, from 0.
+
+The foreign key is what makes purging safe beside another gate: a message that was just found to be there already
+cannot vanish under the conversation that counts on it.
+"""
+
+checkpoint: Final = Table(
+    "gate_checkpoint",
+    metadata,
+    Column("conversation_id", Id, ForeignKey(conversation.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("model", String(LONGEST_NAME), primary_key=True),
+    Column("made_at", BigInteger, nullable=False),
+    Column("stored", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+"""The last one of a conversation with a model. `data` is compressed (zstd)."""
