@@ -109,13 +109,15 @@ class Admission:
         policy = memory_policy(self._config, machine=memory_bytes(), gpus=self.gpus)
         self.gatekeeper.scheduler.configure(_queue_policy(self._config), policy, self._clock())
 
-    def lease(self, card: ModelCard | None, applied: Applied, client: str, control: Control) -> Hold:
+    def lease(
+        self, card: ModelCard | None, applied: Applied, client: str, control: Control, *, priority: int = 0
+    ) -> Hold:
         """A hold on a slot and memory, to be entered with `async with`."""
         if card is None or card.mode is Mode.REMOTE:
             return FreePass()
         self._cards[card.runner] = card
         demand = self.demand(card, applied)
-        lease = self.gatekeeper.lease(card.runner, client, demand, control=control, name=card.name)
+        lease = self.gatekeeper.lease(card.runner, client, demand, priority=priority, control=control, name=card.name)
         if control is Control.UNLOAD:
             return lease
         return self._shared.hold(card, lease, slots=0 if control is Control.LOAD else 1)

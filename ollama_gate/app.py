@@ -2,37 +2,35 @@
 
 import asyncio
 import itertools
-import logging
 import os
 import secrets
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import structlog
 from aiohttp import web
 
 from ollama_gate import __version__, refusals, shown, v1
-from ollama_gate.access.origins import Origins, opened, preflight
+from ollama_gate.access.origins import opened, preflight
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
+from ollama_gate.entrance import Entrance
 from ollama_gate.errors import ConfigError, Refusal, Refused
 from ollama_gate.notify import Notifier
 from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.own import OwnEndpoints
 from ollama_gate.passthrough import pass_through
-from ollama_gate.routes import CHANGES_MODELS, LANES, Lane, decoded, refusal_writer
+from ollama_gate.routes import CHANGES_MODELS, LANES, Lane, decoded, refusal_writer, right_for
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.relay import SERVER
 from ollama_gate.wiring import Wiring
 
-_SILENT: Final = logging.getLogger("ollama_gate.http")
-_SILENT.disabled = True
-"""aiohttp logs what the gate has answered already; the gate writes its own log."""
+_DENIED = frozenset({401, 403, 429})
+"""Statuses of the door's refusals, of which the metrics keep a count by code."""
 
 LoadConfig = Callable[[], Config]
 
@@ -52,9 +50,7 @@ class Gate:
         self._own = OwnEndpoints(self)
         self._run = secrets.token_hex(4)
         self._serial = itertools.count(1)
-        self._server: web.Server | None = None
-        self._listener: asyncio.Server | None = None
-        self._origins = Origins(config.server.origins)
+        self.entrance = Entrance(config, self.log, clock)
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -66,10 +62,7 @@ class Gate:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that the gate listens on."""
-        if self._listener is None or not self._listener.sockets:
-            raise RuntimeError("the gate is not listening")
-        host, port = self._listener.sockets[0].getsockname()[:2]
-        return host, port
+        return self.entrance.address
 
     async def start(self) -> None:
         """Open the connection pool and listen.
@@ -79,48 +72,33 @@ class Gate:
         """
         config = self.config
         await self.wiring.open()
-        self._server = web.Server(
-            self._handle,
-            handler_cancellation=True,
-            auto_decompress=False,
-            access_log=None,
-            logger=_SILENT,
-            max_line_size=config.server.max_header,
-            max_field_size=config.server.max_header,
-            tcp_keepalive=True,
-            lingering_time=5.0,
-        )
-        address = config.server.address
         try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                self._server, address.host or None, address.port, backlog=1024
-            )
-        except OSError as busy:
+            await self.entrance.open(self._handle)
+        except ConfigError:
             await self.wiring.close()
-            raise ConfigError(
-                f"cannot listen on {config.server.listen}: {busy.strerror or busy}. "
-                "Is another gate running? Choose another address with server.listen or --listen."
-            ) from busy
+            raise
         host, port = self.address
-        self.log.info("listening", address=f"{host}:{port}", upstream=config.upstream.url, version=__version__)
+        self.log.info(
+            "listening",
+            address=f"{host}:{port}",
+            upstream=config.upstream.url,
+            version=__version__,
+            tls=self.entrance.secure,
+            keys=len(self.entrance.door.ring.keys),
+        )
         spawn(self.wiring.look_at_upstream(), name="first look at Ollama")
 
     async def stop(self, drain: float | None = None) -> None:
         """Stop listening, let running requests finish for `drain` seconds, then cut what is left."""
-        if self._listener is not None:
-            self._listener.close()
-        if self._server is not None:
-            self._server.pre_shutdown()
-            if self.turns:
-                self.log.info("draining", requests=len(self.turns))
-            try:
-                async with asyncio.timeout(self.config.server.drain if drain is None else drain):
-                    await self._idle.wait()
-            except TimeoutError:
-                self.log.warning("cut off at the end of the drain time", requests=len(self.turns))
-            await self._server.shutdown(0.1)
-        if self._listener is not None:
-            await self._listener.wait_closed()
+        self.entrance.stop_listening()
+        if self.turns:
+            self.log.info("draining", requests=len(self.turns))
+        try:
+            async with asyncio.timeout(self.config.server.drain if drain is None else drain):
+                await self._idle.wait()
+        except TimeoutError:
+            self.log.warning("cut off at the end of the drain time", requests=len(self.turns))
+        await self.entrance.close()
         await self.wiring.close()
         self.log.info("stopped")
 
@@ -131,6 +109,7 @@ class Gate:
         """
         try:
             config = load_again()
+            self.entrance.configure(config)
         except ConfigError as bad:
             self.log.error("configuration not reloaded: the old one stays in force", problem=str(bad))
             return False
@@ -138,7 +117,6 @@ class Gate:
             self.log.warning("server.listen is changed by a restart only", listen=config.server.listen)
         gate_log.configure(config.log.level, config.log.format)
         self.wiring = await self.wiring.replaced(config)
-        self._origins = Origins(config.server.origins)
         self.log.info("configuration reloaded")
         return True
 
@@ -163,31 +141,38 @@ class Gate:
                 raise ConnectionResetError from bug
             return self.refuse(_internal(turn), turn)
         finally:
+            if turn.caller is not None:
+                turn.caller.leave()
             del self.turns[turn.id]
             if not self.turns:
                 self._idle.set()
 
     async def _dispatch(self, request: web.BaseRequest, path: str, turn: Turn) -> web.StreamResponse:
+        entrance = self.entrance
         if "Origin" in request.headers:
-            early = preflight(self._origins, request, path)
+            early = preflight(entrance.origins, request, path)
             if early is not None:
                 return early
-            turn.cors = opened(self._origins, request)
+            turn.cors = opened(entrance.origins, request)
+        lane = LANES.get(path) if request.method == "POST" else None
+        caller = turn.caller = entrance.door.admit(
+            request, right_for(request.method, path), path, inference=lane is not None
+        )
+        if lane is not None:
+            if caller is not None:
+                caller.enter()
+            return await self._guard(request, lane, turn)
         if path.startswith("/gate/"):
-            own = await self._own.answer(request, path)
+            own = await self._own.answer(request, path, caller)
             own.headers.update(turn.cors)
             return own
         if path.startswith("/v1/"):
-            told = await v1.answer(self, request, path)
+            told = await v1.answer(self, request, path, caller)
             if told is not None:
                 told.headers.update(turn.cors)
                 return told
-        if shown.tells(request.method, path):
+        if shown.tells(request.method, path, caller):
             return await shown.answer(self, request, path, turn)
-        if request.method == "POST":
-            lane = LANES.get(path)
-            if lane is not None:
-                return await self._guard(request, lane, turn)
         return await self.pass_on(request, path, turn)
 
     async def _guard(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> web.StreamResponse:
@@ -230,6 +215,8 @@ class Gate:
     def refuse(self, refusal: Refusal, turn: Turn) -> web.Response:
         """Write a refusal in the dialect of the route."""
         turn.refused(refusal)
+        if refusal.status in _DENIED:
+            self.metrics.denied.labels(refusal.code).inc()
         body, content_type = refusal_writer(turn.route)(refusal)
         headers = {**turn.headers(), **refusal.headers, "Content-Type": content_type, "Server": SERVER}
         return web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from ollama_gate.access.door import Caller
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.counting.chunking import Chunk, TooTight, chunks
 from ollama_gate.counting.counter import Counter
@@ -24,7 +25,7 @@ _AT_ONCE: Final = 32
 """Chunks that are made in one go; then other counts have their turn, and a client that has left is noticed."""
 
 
-async def answer(wiring: Wiring, request: web.BaseRequest) -> dict[str, Any]:
+async def answer(wiring: Wiring, request: web.BaseRequest, caller: Caller | None = None) -> dict[str, Any]:
     """The chunks of a text, each with its place in the text and its tokens.
 
     Raises:
@@ -44,6 +45,8 @@ async def answer(wiring: Wiring, request: web.BaseRequest) -> dict[str, Any]:
     name = body.get("model")
     if not isinstance(name, str):
         raise _bad("say whose tokens they are", "model")
+    if caller is not None:
+        caller.require_model(name)
     card = await wiring.local(name)
     applied = wiring.pipeline.policies.for_card(card)
     most, specials = _most(body, card, applied)

@@ -1,14 +1,12 @@
 """The gate's own endpoints, under /gate/: health, metrics, status, count, tokenize, chunk, archive."""
 
 import time
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from aiohttp import web
 
 from ollama_gate import __version__, chunk
-from ollama_gate.access.origins import LOCAL_HOSTS
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
 from ollama_gate.observe.metrics import CONTENT_TYPE
@@ -23,6 +21,7 @@ from ollama_gate.wire.encoding import decode_content
 from ollama_gate.wire.folding import fold
 
 if TYPE_CHECKING:
+    from ollama_gate.access.door import Caller
     from ollama_gate.app import Gate
 
 _JSON: Final = {"Content-Type": "application/json; charset=utf-8", "Server": "ollama-gate", "Cache-Control": "no-store"}
@@ -35,7 +34,7 @@ class OwnEndpoints:
         """Keep the gate whose state is shown."""
         self._gate = gate
 
-    async def answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+    async def answer(self, request: web.BaseRequest, path: str, caller: "Caller | None" = None) -> web.StreamResponse:
         """Answer one request under /gate/.
 
         Raises:
@@ -53,11 +52,11 @@ class OwnEndpoints:
             case "GET", "/gate/status":
                 return _answer(self._status())
             case "POST", "/gate/count":
-                return await self._count(request)
+                return await self._count(request, caller)
             case "POST", "/gate/tokenize":
-                return await self._tokenize(request)
+                return await self._tokenize(request, caller)
             case "POST", "/gate/chunk":
-                return await self._chunk(request)
+                return await self._chunk(request, caller)
             case "GET", _ if path.startswith(_ARCHIVE):
                 return await self._archive(request, path.removeprefix(_ARCHIVE))
             case _:
@@ -116,10 +115,12 @@ class OwnEndpoints:
             "models": [wiring.model_status(card) for card in wiring.catalog.known()],
         }
 
-    async def _count(self, request: web.BaseRequest) -> web.Response:
+    async def _count(self, request: web.BaseRequest, caller: "Caller | None") -> web.Response:
         """Count a body as if it were sent, and say what the verdict would be; nothing is run."""
         pipeline = self._gate.wiring.pipeline
         inference = await self._inference(request)
+        if caller is not None:
+            caller.require_model(inference.model)
         try:
             count, applied, card = await pipeline.judge_only(inference)
         except UpstreamError as failure:
@@ -176,7 +177,7 @@ class OwnEndpoints:
         lane = _lane(request.query.get("route"), body)
         return lane.parse(fold(body, lane.fields), request.headers, self._gate.config.dialects.server_tools)
 
-    async def _tokenize(self, request: web.BaseRequest) -> web.Response:
+    async def _tokenize(self, request: web.BaseRequest, caller: "Caller | None") -> web.Response:
         """Ids and pieces of a text, as the model's engine cuts it."""
         body_limit = self._gate.config.server.max_body
         body = decode_json(await read_body(request, body_limit))
@@ -185,24 +186,23 @@ class OwnEndpoints:
             raise Refused(
                 Refusal(400, "invalid_request", 'send {"model": "name", "text": "what to tokenize"}', param="text")
             )
+        if caller is not None:
+            caller.require_model(model)
         try:
             tokens = await self._gate.wiring.tokenize(model, text)
         except UpstreamError as failure:
             raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
         return _answer(tokens)
 
-    async def _chunk(self, request: web.BaseRequest) -> web.Response:
+    async def _chunk(self, request: web.BaseRequest, caller: "Caller | None") -> web.Response:
         """A text in pieces that fit."""
         try:
-            return _answer(await chunk.answer(self._gate.wiring, request))
+            return _answer(await chunk.answer(self._gate.wiring, request, caller))
         except UpstreamError as failure:
             raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
 
     async def _archive(self, request: web.BaseRequest, asked: str) -> web.Response:
         """A message that was kept, or a search for some."""
-        if not _is_here(request):
-            what = "what shows prompts is open on the gate's own machine only"
-            raise Refused(Refusal(403, "local_only", what, type="permission_error"))
         keeper = self._gate.wiring.archive
         if keeper is None:
             what = "there is no archive here; the operator can switch one on: archive.enabled"
@@ -235,21 +235,6 @@ def _lane(route: str | None, body: dict[str, Any]) -> Lane:
         known = ", ".join(path for path, each in LANES.items() if not each.form)
         raise Refused(Refusal(400, "invalid_request", f"route must be one of {known}", param="route"))
     return lane
-
-
-def _is_here(request: web.BaseRequest) -> bool:
-    """Whether a request comes from this machine, under one of its own names, and not through a proxy on it."""
-    host = (request.headers.get("Host") or "").rpartition(":")[0].strip("[]").lower()
-    forwarded = {"Forwarded", "X-Forwarded-For", "X-Real-Ip"} & set(request.headers)
-    return is_loopback(request.remote) and host in LOCAL_HOSTS and not forwarded
-
-
-def is_loopback(address: str | None) -> bool:
-    """Whether an address is this machine's own."""
-    try:
-        return ip_address((address or "").removeprefix("::ffff:")).is_loopback
-    except ValueError:
-        return False
 
 
 def _yes(value: str | None) -> bool:

@@ -106,8 +106,14 @@ class Pipeline:
             del raw
             if self._watch is not None:
                 self._watch.look(inference, turn)
+            client, priority = client_of(request), 0
+            if (caller := turn.caller) is not None:
+                caller.book(judged.count)
+                client, priority = caller.key.id, caller.key.priority
             turn.phase = Phase.QUEUED
-            async with self._admission.lease(card, judged.applied, client_of(request), inference.control) as lease:
+            async with self._admission.lease(
+                card, judged.applied, client, inference.control, priority=priority
+            ) as lease:
                 turn.wait_seconds = lease.waited
                 sending = self._send(request, inference, judged, turn, lease, body)
                 if inference.as_it_came:  # what Ollama reports is the sum of several prompts: nothing to learn from
@@ -196,6 +202,8 @@ class Pipeline:
 
     async def _who(self, inference: InferenceRequest, turn: Turn) -> ModelCard | None:
         """The model's card; None when Ollama has no such model, and then its own answer is the right one."""
+        if turn.caller is not None and inference.model:
+            turn.caller.require_model(inference.model)
         card = self._catalog.at_hand(inference.model)
         if card is None and inference.model:
             card = await self._card(inference.model)

@@ -61,6 +61,8 @@ def _here(request: web.BaseRequest) -> bytes:
 
 
 def _invalid(bad: HttpProcessingError) -> Refused:
+    if bad.code == 408:  # access/connections.py:TooSlow
+        return Refused(Refusal(408, "request_timeout", bad.message, type="api_error", headers={"Connection": "close"}))
     return Refused(Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {bad.message}"))
 
 
@@ -91,7 +93,9 @@ async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
                 data += piece
             name = part.name or ""
             fields[name] = bytes(data) if name == "file" else data.decode("utf-8", "replace")
-    except (ValueError, AssertionError, HttpProcessingError) as bad:
+    except HttpProcessingError as bad:
+        raise _invalid(bad) from bad
+    except (ValueError, AssertionError) as bad:
         raise Refused(_not_a_form(str(bad) or type(bad).__name__)) from bad
     return fields
 

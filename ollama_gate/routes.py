@@ -1,7 +1,7 @@
 """The guarded routes: which paths are inference, and in which dialect.
 
-Everything else passes through. Paths are matched as Ollama's router matches them, after percent-decoding
-(`net/url`, gin's default), so that no spelling of a guarded path slips by.
+Everything else passes through; what right a route takes stands here too. Paths are matched as Ollama's router matches
+them, after percent-decoding (`net/url`, gin's default), so that no spelling of a guarded path slips by.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import unquote
 
+from ollama_gate.access.keys import Right
 from ollama_gate.dialects import anthropic, native, openai, responses
 from ollama_gate.dialects.translation import Endpoint, ServerTools, Stamp, session_of
 from ollama_gate.errors import Refusal
@@ -81,6 +82,31 @@ def decoded(raw_path: str) -> str:
 
 CHANGES_MODELS: Final = frozenset({"/api/pull", "/api/create", "/api/copy", "/api/delete"})
 """Routes after which a name may stand for another model."""
+
+
+_TELLS: Final = frozenset({"/", "/api/version", "/api/tags", "/api/ps", "/v1/models"})
+"""Routes that tell what every client asks before it begins (GET and HEAD)."""
+_ASKS: Final = frozenset({"/api/show", anthropic.COUNT_PATH, responses.COUNT_PATH})
+"""Routes that tell something of a body (POST)."""
+_OPEN: Final = frozenset({"/gate/health", "/gate/health/live"})
+_COUNTS: Final = frozenset({"/gate/count", "/gate/tokenize", "/gate/chunk"})
+_READS: Final = frozenset({"GET", "HEAD"})
+
+
+def right_for(method: str, path: str) -> Right:
+    """What a route asks of its caller. A route that is not known here takes the most.
+
+    Args:
+        method: upper case.
+        path: decoded.
+    """
+    if path in LANES and method == "POST":
+        return Right.USE
+    if path.startswith("/gate/"):
+        return Right.NOTHING if path in _OPEN else Right.COUNT if path in _COUNTS else Right.ADMIN
+    if method in _READS and (path in _TELLS or (path.startswith("/v1/models/") and "/../" not in f"{path}/")):
+        return Right.USE
+    return Right.USE if method == "POST" and path in _ASKS else Right.ADMIN
 
 
 def refusal_writer(path: str) -> RenderRefusal:

@@ -31,6 +31,8 @@ class Settler:
         """Settle one turn; called exactly once, after the last byte or whatever came instead."""
         try:
             end = passage.end(observer) if passage.bytes else None
+            if turn.caller is not None and end is not None:
+                turn.caller.settle(end.prompt_eval_count)
             self._count(turn, passage, end)
             if turn.signals:
                 self._signals(turn)
@@ -90,6 +92,8 @@ class Settler:
             "seconds": round(self._clock() - turn.started, 4),
             "body_bytes": turn.body_bytes,
         }
+        if turn.caller is not None:
+            line["key"] = turn.caller.key.name
         if turn.code is not None:
             line["code"] = turn.code
         if turn.left:

@@ -17,7 +17,7 @@ from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.dialects import openai
 from ollama_gate.dialects.go_json import go_json
-from ollama_gate.errors import Refused, UpstreamError
+from ollama_gate.errors import Refusal, Refused, UpstreamError
 from ollama_gate.receive import read_body
 from ollama_gate.refusals import upstream_failed
 from ollama_gate.requests import Json
@@ -27,11 +27,13 @@ from ollama_gate.wire.body import decode_json
 from ollama_gate.wire.folding import fold
 
 if TYPE_CHECKING:
+    from ollama_gate.access.door import Caller
     from ollama_gate.app import Gate
 
 SHOW: Final = "/api/show"
 _TAGS: Final = "/api/tags"
 _MODELS: Final = "/v1/models"
+_PS: Final = "/api/ps"
 _ROUTES: Final = frozenset({("POST", SHOW), ("GET", _TAGS), ("GET", _MODELS)})
 _FIELDS: Final = frozenset({"model", "name", "verbose", "system", "template", "options"})
 _PLAIN: Final = frozenset({"model", "name"})
@@ -41,8 +43,10 @@ _NUM_CTX: Final = re.compile(r"^num_ctx .*$", re.MULTILINE)
 NOTE: Final = "context_length and num_ctx are those that this gate serves"
 
 
-def tells(method: str, path: str) -> bool:
-    """Whether this route tells of models."""
+def tells(method: str, path: str, caller: "Caller | None" = None) -> bool:
+    """Whether this route tells of models, and so is answered here; what is loaded is, where some may not be told."""
+    if path == _PS:
+        return method == "GET" and caller is not None and caller.restricted
     return (method, path) in _ROUTES
 
 
@@ -53,15 +57,22 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
         Refused: 503 and the like where Ollama does not answer the gate.
     """
     raw: bytes | None = None
+    restricted = turn.caller if turn.caller is not None and turn.caller.restricted else None
     try:
         if path == SHOW:
             length = request.content_length
             if length is None or length > _LONGEST or "Content-Encoding" in request.headers:
+                if restricted is not None:
+                    raise Refused(Refusal(400, "invalid_request", "ask for one model, plainly", param="model"))
                 return await gate.pass_on(request, path, turn)
             raw = await read_body(request, _LONGEST)
+            if restricted is not None:
+                restricted.require_model(_named(raw))
             told = await _description(gate, raw)
             if told is not None:
                 turn.notes.append(NOTE)
+        elif path == _PS:
+            told = orjson.dumps(await gate.wiring.upstream.get_json(path) or {"models": []})
         else:
             told = await gate.wiring.catalog.tags()
             if told is not None and path == _TAGS and gate.config.dialects.bare_names:
@@ -69,13 +80,39 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
     except UpstreamError as failure:
         raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
     if told is None:
+        if restricted is not None and path != SHOW:  # an error of Ollama's, who knows of which models
+            raise Refused(Refusal(502, "upstream_failed", "Ollama does not list its models", type="api_error"))
         return await gate.pass_on(request, path, turn, raw)
+    if restricted is not None and path != SHOW:
+        told = _allowed(told, restricted)
     media_type = "application/json; charset=utf-8"
     if path == _MODELS:
         told, media_type = openai.models_list(orjson.loads(told)), "application/json"
     turn.verdict, turn.phase, turn.status = Verdict.PASSED, Phase.DONE, 200
     gate.metrics.passed.labels("200").inc()
     return web.Response(body=told, headers={"Content-Type": media_type, "Server": SERVER, **turn.headers()})
+
+
+def _named(raw: bytes) -> str:
+    """The model that a body asks about.
+
+    Raises:
+        Refused: 400, it names none, or two.
+    """
+    body = fold(decode_json(raw), _FIELDS)
+    named = [value for key in sorted(_PLAIN) if (value := body.get(key))]
+    name = named[0] if named else None
+    if not isinstance(name, str) or any(other != name for other in named):
+        raise Refused(Refusal(400, "invalid_request", "name one model", param="model"))
+    return name
+
+
+def _allowed(told: bytes, caller: "Caller") -> bytes:
+    """A list of models without those that a caller may not use."""
+    tree = orjson.loads(told)
+    rows = [row for row in tree.get("models") or () if isinstance(row, dict)]
+    kept = [row for row in rows if caller.key.allows(str(row.get("name") or row.get("model") or ""))]
+    return orjson.dumps({**tree, "models": kept})
 
 
 async def _description(gate: "Gate", raw: bytes) -> bytes | None:

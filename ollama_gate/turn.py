@@ -3,9 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ollama_gate.errors import Refusal, UpstreamError
 from ollama_gate.requests import PromptCount, Rung
+
+if TYPE_CHECKING:
+    from ollama_gate.access.door import Caller
 
 
 class Phase(StrEnum):
@@ -75,6 +79,8 @@ class Turn:
     """Who wants to know Ollama's own prompt count."""
     cors: Mapping[str, str] = field(default_factory=dict)
     """What lets a web page of an allowed origin read the answer; empty for everybody else."""
+    caller: "Caller | None" = None
+    """Who showed which key; None where no key is asked for."""
 
     def counted(self, count: PromptCount, seconds: float) -> None:
         """Note a count and how long it took."""

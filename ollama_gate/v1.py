@@ -17,6 +17,7 @@ from ollama_gate.wire.encoding import decode_content
 from ollama_gate.wire.folding import fold
 
 if TYPE_CHECKING:
+    from ollama_gate.access.door import Caller
     from ollama_gate.app import Gate
 
 _MODEL: Final = "/v1/models/"
@@ -29,17 +30,22 @@ _COUNTERS: Final[Mapping[str, tuple[frozenset[str], Parse, Callable[[int], bytes
 _JSON: Final = {"Content-Type": "application/json", "Server": "ollama-gate"}
 
 
-async def answer(gate: "Gate", request: web.BaseRequest, path: str) -> web.Response | None:
+async def answer(
+    gate: "Gate", request: web.BaseRequest, path: str, caller: "Caller | None" = None
+) -> web.Response | None:
     """Answer one of these routes; None when the path is none of them.
 
     Raises:
         Refused: in the shape of the route's dialect.
     """
     if request.method == "GET" and path.startswith(_MODEL) and len(path) > len(_MODEL):
-        return await _model(gate, path.removeprefix(_MODEL))
+        name = path.removeprefix(_MODEL)
+        if caller is not None:
+            caller.require_model(name)
+        return await _model(gate, name)
     if request.method == "POST" and path in _COUNTERS:
         fields, parse, counted = _COUNTERS[path]
-        return _answer(counted(await _count(gate, request, fields, parse)))
+        return _answer(counted(await _count(gate, request, fields, parse, caller)))
     return None
 
 
@@ -55,12 +61,16 @@ async def _model(gate: "Gate", name: str) -> web.Response:
     return _answer(openai.model_object(name, told))
 
 
-async def _count(gate: "Gate", request: web.BaseRequest, fields: frozenset[str], parse: Parse) -> int:
+async def _count(
+    gate: "Gate", request: web.BaseRequest, fields: frozenset[str], parse: Parse, caller: "Caller | None"
+) -> int:
     """Tokens of the prompt that this body would make."""
     limit = gate.config.server.max_body
     raw = decode_content(await read_body(request, limit), request.headers.get("Content-Encoding"), limit)
     headers = {name.lower(): value for name, value in request.headers.items()}
     inference = parse(fold(decode_json(raw), fields), headers, gate.config.dialects.server_tools)
+    if caller is not None:
+        caller.require_model(inference.model)
     try:
         count, _, _ = await gate.wiring.pipeline.judge_only(inference)
     except UpstreamError as failure:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ollama_gate.config.address import parse_listen, parse_upstream
 from ollama_gate.config.units import parse_duration, parse_size
 
+_HOST_NAME = re.compile(r"\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+", re.ASCII)
 
 
@@ -60,6 +61,18 @@ def _origins(value: object) -> object:
     return tuple(value)
 
 
+def _host_names(value: object) -> object:
+    """A list of host names; a string is one list in an environment variable, parted by commas."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list | tuple):
+        return value
+    for name in value:
+        if not isinstance(name, str) or not _HOST_NAME.fullmatch(name):
+            raise ValueError(f'{name!r} is not a host name: write "gate.example.org", without scheme and port')
+    return tuple(value)
+
+
 def _percent(value: object) -> object:
     """A share of the window in whole text: "80%" stays text, so that the file and `config show` agree."""
     if not isinstance(value, str):
@@ -105,6 +118,13 @@ Origins = Annotated[
     WithJsonSchema({"type": "array", "items": {"type": "string", "pattern": rf"^(\*|{_ORIGIN.pattern})$"}}),
 ]
 """Web origins."""
+
+HostNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_host_names),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "pattern": rf"^{_HOST_NAME.pattern}$"}}),
+]
+"""Names of hosts."""
 
 Budget = (
     Annotated[int, Field(ge=1)]

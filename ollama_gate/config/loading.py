@@ -1,5 +1,6 @@
 """From a TOML file and environment variables to a `Config`, or to a list of everything that is wrong."""
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from ollama_gate.config.model import Config, default_cache_dir
 from ollama_gate.config.problems import InvalidConfig, Problem, dotted, from_validation, keys_of, nearest
+from ollama_gate.config.server import default_keys
 
 PREFIX = "OLLAMA_GATE_"
 UPSTREAM = "OLLAMA_UPSTREAM"
@@ -62,6 +64,9 @@ def load(path: Path | None, environ: Mapping[str, str], canonical: Callable[[str
         if "cache_dir" not in config.counting.model_fields_set:
             counting = config.counting.model_copy(update={"cache_dir": default_cache_dir(environ)})
             config = config.model_copy(update={"counting": counting})
+        if "keys" not in config.access.model_fields_set:
+            access = config.access.model_copy(update={"keys": default_keys(environ, root=os.geteuid() == 0)})
+            config = config.model_copy(update={"access": access})
     if config is None or problems:
         raise InvalidConfig(problems)
     return config
@@ -160,6 +165,9 @@ def _across_keys(config: Config, sources: Mapping[str, str], where: str) -> list
             key = dotted((*path, "compaction"))
             what = "compaction is not part of this version: leave it false"
             problems.append(Problem(sources.get(key, where), key, what))
+    if config.server.tls_key is not None and config.server.tls_cert is None:
+        what = "is there without tls_cert: name the certificate too"
+        problems.append(Problem(sources.get("server.tls_key", where), "server.tls_key", what))
     listen, upstream = config.server.address, config.upstream.address
     if listen.port == upstream.port and listen.here and upstream.here:
         key = "upstream.url"

@@ -11,13 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ollama_gate.config.address import Address, parse_listen, upstream_address
+from ollama_gate.config.address import Address, upstream_address
 from ollama_gate.config.archive import Archive
-from ollama_gate.config.keys import Budget, Duration, FilePath, Listen, Origins, Section, Size, UpstreamUrl, key
+from ollama_gate.config.keys import Budget, Duration, FilePath, Section, Size, UpstreamUrl, key
+from ollama_gate.config.server import Access, Server
 from ollama_gate.config.signals import Signals
 from ollama_gate.errors import GateError
 
-KIB, MIB, GIB = 1024, 1024**2, 1024**3
+MIB, GIB = 1024**2, 1024**3
 
 
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
@@ -29,39 +30,6 @@ def default_cache_dir(environ: Mapping[str, str]) -> Path:
     if home := environ.get("HOME"):
         return Path(home) / ".cache" / "ollama-gate"
     return Path("/var/cache/ollama-gate")
-
-
-class Server(Section):
-    """Where the gate listens, and what it takes."""
-
-    listen: Listen = key(
-        "127.0.0.1:11435",
-        "Address to listen on. `:11435` is every interface: the gate then serves whoever can reach it.",
-        unit="host:port",
-    )
-    max_body: Size = key(
-        64 * MIB,
-        "Largest inference request, after decompression; a larger one is answered 413. Other routes have no limit.",
-        unit="size",
-        ge=KIB,
-    )
-    max_header: Size = key(
-        64 * KIB, "Largest request line or header field. A larger one is answered 400.", unit="size", ge=4 * KIB, le=MIB
-    )
-    drain: Duration = key(
-        30.0, "On SIGTERM, time that running requests get to finish before they are cut off.", unit="time", le=3600.0
-    )
-    origins: Origins = key(
-        (),
-        "Web origins that browsers may call the gate from (CORS), each `scheme://host[:port]`, or `*` for all. "
-        "Empty: no CORS headers are sent.",
-        example=["http://localhost:3000"],
-    )
-
-    @property
-    def address(self) -> Address:
-        """`listen`, taken apart."""
-        return parse_listen(self.listen)
 
 
 class Upstream(Section):
@@ -344,6 +312,7 @@ class Config(Section):
     """Everything the operator decides."""
 
     server: Server = Field(default_factory=Server, description="Where the gate listens, and what it takes.")
+    access: Access = Field(default_factory=Access, description="Who gets in.")
     upstream: Upstream = Field(default_factory=Upstream, description="The Ollama that the gate stands in front of.")
     memory: Memory = Field(default_factory=Memory, description="What models may take together.")
     queue: Queue = Field(default_factory=Queue, description="How requests wait for one of a model's slots.")

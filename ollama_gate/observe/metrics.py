@@ -38,6 +38,10 @@ class Metrics:
         self.refusals = Counter(
             prefix + "refusals", "Answers of the gate's own instead of Ollama's.", ["route", "code"], registry=registry
         )
+        self.denied = Counter(
+            prefix + "denied", "Requests that were not let in, by code: without key, right or quota.", ["code"],
+            registry=registry,
+        )  # fmt: skip
         self.prompt_tokens = Histogram(
             prefix + "prompt_tokens", "Prompt tokens of finished requests, as Ollama reported them.", ["model"],
             buckets=_TOKENS, registry=registry,

@@ -97,8 +97,8 @@ def test_everything_that_is_wrong_is_said_at_once(write: Write) -> None:
     ("text", "key", "hint"),
     [
         ("[server]\nnum_ctx = 1", "server.num_ctx", "belongs in [defaults]"),
-        ("[server]\nxyzzy = 1", "server.xyzzy", "the known ones are listen, max_body"),
-        ("xyzzy = 1", "xyzzy", "the known ones are server, upstream"),
+        ("[server]\nxyzzy = 1", "server.xyzzy", "the known ones are listen, open"),
+        ("xyzzy = 1", "xyzzy", "the known ones are server, access"),
         ("server = 1", "server", "is a table"),
         ("[models]\nx = 1", "models.x", "is a table"),
         ("models = 1", "models", "is a table"),

@@ -141,7 +141,8 @@ async def test_bytes_headers_and_query_arrive_as_they_were_sent() -> None:
         "Connection": "close, X-Hop",
         "X-Hop": "1",
     }
-    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+    hosts = {"hosts": ["gate.example.org"]}
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url, server=hosts) as gate:
         reply = await ask(gate.address, "DELETE", target, body, headers)
         [got] = ollama.got
         assert got.headers["host"] == ollama.url.removeprefix("http://")

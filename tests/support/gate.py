@@ -13,15 +13,19 @@ from ollama_gate.counting.learned import place
 
 CACHE = Path(tempfile.gettempdir()) / "ollama-gate-tests"
 """Tokenizers of all tests."""
+NO_KEYS = CACHE / "no-keys" / "keys.json"
+"""A file of keys that is never there."""
 
 
 def config_for(upstream: str, /, **sections: Any) -> Config:
     """A configuration in front of `upstream`; sections are given as dicts, models under their short names."""
     counting = {"cache_dir": str(CACHE), **sections.pop("counting", {})}
+    access = {"keys": str(NO_KEYS), **sections.pop("access", {})}
     server = {"listen": "127.0.0.1:0", "drain": 5.0, **sections.pop("server", {})}
     config = Config.model_validate(
         {
             "server": server,
+            "access": access,
             "upstream": {"url": upstream, **sections.pop("upstream", {})},
             "counting": counting,
             **sections,

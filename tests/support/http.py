@@ -78,7 +78,7 @@ class Client:
 
     async def send(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None) -> None:
         """Write one request; dicts become JSON, bytes and str go as they are."""
-        sent = {"Host": "gate.test", **(headers or {})}
+        sent = {"Host": "localhost", **(headers or {})}
         raw = b""
         if body is not None:
             raw = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()

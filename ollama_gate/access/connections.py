@@ -1,0 +1,202 @@
+"""Connections from clients: how many one client may hold, how slowly it may send, and how its mistakes are answered.
+
+aiohttp reads the requests; what is added here costs a request nothing but a comparison for each read. Once a second all
+connections are looked through for those that send a head or a body more slowly than anybody honest does (slowloris).
+"""
+
+import asyncio
+import ipaddress
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from ollama_gate.access.hosts import is_loopback
+
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at all connections."""
+RATE_OVER: Final = 30.0
+"""Seconds over which the rate of a body is measured."""
+_TOO_MANY: Final = orjson.dumps(
+    {
+        "error": "too many connections from this address (server.connections_per_client): close some",
+        "code": "too_many_connections",
+        "type": "overloaded_error",
+    }
+)
+_REFUSED: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; charset=utf-8\r\nServer: ollama-gate\r\n"
+    b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_TOO_MANY), _TOO_MANY)
+)
+_TLS_HELLO: Final = b"\x16\x03"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one connection, and one client, may take; times in seconds."""
+
+    header_timeout: float = 30.0
+    body_rate: int = 1024
+    """Bytes a second; 0 is no limit."""
+    per_client: int = 512
+    """Connections; 0 is no limit."""
+
+
+class TooSlow(HttpProcessingError):
+    """A client sends its body more slowly than anybody honest does."""
+
+    def __init__(self, rate: int) -> None:
+        """Say how slow is too slow."""
+        super().__init__(code=408, message=f"the body comes more slowly than {rate} bytes a second", headers=None)
+
+
+class ClientConnection(web.RequestHandler):
+    """One connection from a client."""
+
+    __slots__ = ("_client", "_received", "_seen", "_server", "_since", "_slow_since")
+
+    def __init__(self, server: "ClientServer", **how: Any) -> None:
+        """Belong to a server."""
+        super().__init__(server, **how)
+        self._server = server
+        self._client = ""
+        self._since = 0.0
+        """When the head began that is not whole yet; 0 when none is awaited in parts."""
+        self._received = 0
+        """Bytes, over all requests."""
+        self._seen = 0
+        """`_received` when its rate was looked at last."""
+        self._slow_since = 0.0
+        """When the rate of the body under way was looked at last; 0 when none is."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the client's connections, and close one that is too many."""
+        peer = transport.get_extra_info("peername")
+        client = client_address(peer[0]) if isinstance(peer, tuple) else ""
+        most = self._server.limits.per_client
+        if most and client and self._server.open_by[client] >= most:
+            if isinstance(transport, asyncio.Transport) or hasattr(transport, "write"):
+                transport.write(_REFUSED)
+            transport.close()
+            self._force_close = True
+            self._manager = None  # so that its end is not one of a connection that began
+            return
+        self._client = client
+        if client:
+            self._server.open_by[client] += 1
+        self._since = self._loop.time()
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget it."""
+        if self._client:
+            left = self._server.open_by[self._client] - 1
+            if left > 0:
+                self._server.open_by[self._client] = left
+            else:
+                del self._server.open_by[self._client]
+            self._client = ""
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in, and note whether they are part of a head that is not whole yet."""
+        requests = self._request_count
+        self._received += len(data)
+        super().data_received(data)
+        if self._request_count != requests:
+            self._since = 0.0
+        elif not self._since and (waiter := self._waiter) is not None and not waiter.done():
+            self._since = self._loop.time()
+
+    def look(self, now: float, limits: ConnectionLimits) -> None:
+        """End what is too slow."""
+        if self._since:
+            if now - self._since >= limits.header_timeout:
+                self.force_close()
+            return
+        request = self._current_request
+        # A body that waits for the gate, or for Ollama to take it, is not slow.
+        if request is None or request.content.is_eof() or self._reading_paused or not limits.body_rate:
+            self._slow_since = 0.0
+            return
+        if not self._slow_since:
+            self._slow_since, self._seen = now, self._received
+        elif now - self._slow_since >= RATE_OVER:
+            if self._received - self._seen < limits.body_rate * (now - self._slow_since):
+                request.content.set_exception(TooSlow(limits.body_rate))
+                self._slow_since = 0.0
+                return
+            self._slow_since, self._seen = now, self._received
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP, or failed before the gate had it; in Ollama's shape, for nobody knows the route."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun: it cannot become an error")
+        why = " ".join((message or type(exc).__name__).split("\n\n")[0].split())[:200]
+        if _TLS_HELLO.decode("latin-1") in (message or "") or "\\x16\\x03" in (message or ""):
+            why = "this port speaks HTTP, not HTTPS (server.tls_cert)"
+        told = {"error": f"the request breaks the rules of HTTP: {why}", "code": "invalid_http"}
+        if status >= 500:
+            told = {"error": "the gate failed on this request", "code": "internal_error"}
+        kind = "api_error" if status >= 500 else "invalid_request_error"
+        response = web.Response(
+            status=status,
+            body=orjson.dumps({**told, "type": kind}),
+            headers={"Content-Type": "application/json; charset=utf-8", "Server": "ollama-gate"},
+        )
+        response.force_close()
+        return response
+
+
+class ClientServer(web.Server):
+    """aiohttp's server, with limits on its connections."""
+
+    def __init__(
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], limits: ConnectionLimits, **how: Any
+    ) -> None:
+        """Take requests with this handler; `how` is aiohttp's."""
+        super().__init__(handler, **how)
+        self._how = {name: value for name, value in how.items() if name != "handler_cancellation"}
+        self.limits = limits
+        self.open_by: Counter[str] = Counter()
+        """Connections by client address; this machine's own are not counted."""
+
+    def __call__(self) -> web.RequestHandler:
+        """One more connection."""
+        return ClientConnection(self, loop=asyncio.get_running_loop(), **self._how)
+
+    async def watch(self) -> None:
+        """Look through all connections for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            self.look(loop.time())
+
+    def look(self, now: float) -> None:
+        """Look through all connections once."""
+        for connection in self.connections:
+            if isinstance(connection, ClientConnection):
+                connection.look(now, self.limits)
+
+
+@lru_cache(maxsize=4096)
+def client_address(peer: str) -> str:
+    """By what the connections of a client are counted: its address, of IPv6 the /64; empty for this machine's own."""
+    if is_loopback(peer):
+        return ""
+    try:
+        ip = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return peer
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((ip, 64), strict=False).network_address)
+    return str(ip)

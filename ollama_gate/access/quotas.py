@@ -1,0 +1,167 @@
+"""Quotas: how much a key has used within the last minute and day. Pure arithmetic; time is passed in.
+
+A window slides: what was spent counts until a whole minute (or day) has passed since. So no minute and no day, wherever
+one begins to measure, holds more than the limit. The one exception is a single prompt that is longer than its whole
+token quota: it passes when nothing else was spent, for it would never pass otherwise.
+
+What is spent is kept in memory: a gate that is restarted begins with empty windows.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from ollama_gate.access.keys import Key
+from ollama_gate.errors import Refusal, Refused
+
+MINUTE: Final = 60.0
+DAY: Final = 86400.0
+_BUSY: Final = 2
+"""Seconds after which one of a key's own requests may be over; nobody knows."""
+
+
+class Window:
+    """What was spent within the last so many seconds, in slots: exact to a slot, and never too little."""
+
+    __slots__ = ("_slot", "_spent", "seconds", "total")
+
+    def __init__(self, seconds: float, slot: float) -> None:
+        """Begin with nothing spent."""
+        self.seconds = seconds
+        self._slot = slot
+        self._spent: deque[list[int]] = deque()
+        """[slot's number, amount], oldest first."""
+        self.total = 0
+
+    def used(self, now: float) -> int:
+        """What counts now."""
+        spent, gone = self._spent, now - self.seconds
+        while spent and (spent[0][0] + 1) * self._slot <= gone:
+            self.total -= spent.popleft()[1]
+        return self.total
+
+    def wait(self, limit: int, amount: int, now: float) -> float:
+        """Seconds until so much more fits below the limit; 0 when it does now."""
+        total = self.used(now)
+        if total <= 0 or total + amount <= limit:
+            return 0.0
+        left = total
+        for number, spent in self._spent:
+            left -= spent
+            if left <= 0 or left + amount <= limit:
+                return max((number + 1) * self._slot + self.seconds - now, 0.0)
+        return self.seconds
+
+    def spend(self, amount: int, now: float) -> None:
+        """Spend so much now."""
+        number = int(now // self._slot)
+        if self._spent and self._spent[-1][0] >= number:
+            self._spent[-1][1] += amount
+        else:
+            self._spent.append([number, amount])
+        self.total += amount
+
+    def amend(self, amount: int, then: float) -> None:
+        """Add to what was spent at a time, or take from it; nothing, where that counts no more."""
+        number = int(then // self._slot)
+        for entry in reversed(self._spent):
+            if entry[0] <= number:
+                if entry[0] == number:
+                    entry[1] += amount
+                    self.total += amount
+                return
+
+
+def _minute() -> Window:
+    return Window(MINUTE, 1.0)
+
+
+def _day() -> Window:
+    return Window(DAY, 600.0)
+
+
+@dataclass(slots=True)
+class Usage:
+    """What one key has used, whatever its limits are."""
+
+    requests_minute: Window = field(default_factory=_minute)
+    requests_day: Window = field(default_factory=_day)
+    tokens_minute: Window = field(default_factory=_minute)
+    tokens_day: Window = field(default_factory=_day)
+    running: int = 0
+
+
+class Quotas:
+    """The usage of every key, by id. It outlives a reload of the keys."""
+
+    def __init__(self) -> None:
+        """Begin with nothing used."""
+        self._used: dict[str, Usage] = {}
+
+    def of(self, key: Key) -> Usage:
+        """What this key has used."""
+        found = self._used.get(key.id)
+        if found is None:
+            found = self._used[key.id] = Usage()
+        return found
+
+    def begin(self, key: Key, now: float) -> Usage:
+        """Let an inference request of this key begin.
+
+        Raises:
+            Refused: 429, with the time after which it may.
+        """
+        usage, limits = self.of(key), key.limits
+        if limits.parallel is not None and usage.running >= limits.parallel:
+            raise _over(key, f"run {limits.parallel} requests at one time", "parallel", limits.parallel, _BUSY)
+        for what, name, limit, window in (
+            ("requests per minute", "requests_per_minute", limits.requests_per_minute, usage.requests_minute),
+            ("requests per day", "requests_per_day", limits.requests_per_day, usage.requests_day),
+        ):
+            if limit is not None and (wait := window.wait(limit, 1, now)):
+                raise _over(key, f"send {limit} {what}", name, limit, wait)
+        if limits.requests_per_minute is not None:
+            usage.requests_minute.spend(1, now)
+        if limits.requests_per_day is not None:
+            usage.requests_day.spend(1, now)
+        usage.running += 1
+        return usage
+
+    def book(self, key: Key, tokens: int, now: float) -> None:
+        """Book the prompt tokens of a request that is about to be sent.
+
+        Raises:
+            Refused: 429, with the time after which there is room for so many.
+        """
+        usage, limits = self.of(key), key.limits
+        for what, name, limit, window in (
+            ("prompt tokens per minute", "tokens_per_minute", limits.tokens_per_minute, usage.tokens_minute),
+            ("prompt tokens per day", "tokens_per_day", limits.tokens_per_day, usage.tokens_day),
+        ):
+            if limit is not None and (wait := window.wait(limit, tokens, now)):
+                raise _over(key, f"send {limit} {what}", name, limit, wait)
+        if limits.tokens_per_minute is not None:
+            usage.tokens_minute.spend(tokens, now)
+        if limits.tokens_per_day is not None:
+            usage.tokens_day.spend(tokens, now)
+
+    def correct(self, key: Key, difference: int, then: float) -> None:
+        """Add to what was booked at a time, or take from it, when the true number is known."""
+        usage = self.of(key)
+        usage.tokens_minute.amend(difference, then)
+        usage.tokens_day.amend(difference, then)
+
+
+def _over(key: Key, may: str, name: str, limit: int, wait: float) -> Refused:
+    seconds = max(1, math.ceil(wait))
+    return Refused(
+        Refusal(
+            429,
+            "rate_limit_exceeded",
+            f"Rate limit: the key {key.name!r} may {may}. Try again in {seconds} s.",
+            type="rate_limit_error",
+            details={"quota": name, "allowed": limit, "retry_after": seconds},
+            headers={"Retry-After": str(seconds)},
+        )
+    )

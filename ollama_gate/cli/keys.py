@@ -1,0 +1,241 @@
+"""`ollama-gate keys`: who gets in."""
+
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ollama_gate.access.keyfile import locked, read, write
+from ollama_gate.access.keys import (
+    MOST_PRIORITY,
+    Key,
+    KeyRing,
+    Limits,
+    digest_of,
+    name_fault,
+    new_id,
+    pattern_fault,
+    prefix,
+    secret_of,
+    token,
+)
+from ollama_gate.cli import Unusable
+from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.config.units import parse_duration
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DAY = 86400.0
+
+
+@click.group("keys")
+def command() -> None:
+    """Make, list, revoke and replace the keys that clients show.
+
+    A gate that runs takes a change up within a second. As soon as one key was
+    made, nobody gets in without one.
+    """
+
+
+def _limit(name: str, what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(f"--{name}", type=click.IntRange(min=1), metavar="N", help=what)
+
+
+@command.command()
+@click.argument("name")
+@config_option
+@click.option("--model", "models", multiple=True, metavar="PATTERN", help="Only these models (qwen3:8b, qwen3*).")
+@_limit("requests-per-minute", "Most inference requests within a minute.")
+@_limit("requests-per-day", "Most inference requests within 24 hours.")
+@_limit("tokens-per-minute", "Most prompt tokens within a minute.")
+@_limit("tokens-per-day", "Most prompt tokens within 24 hours.")
+@_limit("parallel", "Most inference requests at one time.")
+@click.option(
+    "--priority", type=click.IntRange(-MOST_PRIORITY, MOST_PRIORITY), default=0, help="Higher goes first in the queue."
+)
+@click.option("--admin", is_flag=True, help="May change models and see /gate/*.")
+@click.option("--count", "counts", is_flag=True, help="May use /gate/count, /gate/tokenize and /gate/chunk.")
+@click.option("--expires", metavar="WHEN", help="After a time (30d) or at the end of a day (2027-06-30, UTC).")
+@json_option
+def add(
+    name: str,
+    path: Path | None,
+    models: tuple[str, ...],
+    priority: int,
+    expires: str | None,
+    *,
+    admin: bool,
+    counts: bool,
+    as_json: bool,
+    **limits: int | None,
+) -> None:
+    """Make a key for NAME and show it, this once."""
+    now = time.time()
+    for fault in (name_fault(name), *map(pattern_fault, models)):
+        if fault is not None:
+            raise Unusable(fault)
+    until = None if expires is None else _when(expires, now)
+
+    def change(ring: KeyRing) -> tuple[KeyRing, str, Key]:
+        if ring.named(name, now):
+            raise Unusable(f"there is a key {name!r} already: rotate or revoke it, or take another name")
+        text, key = _fresh(
+            Key(
+                id="",
+                name=name,
+                digest=b"",
+                created=now,
+                expires=until,
+                models=models,
+                limits=Limits(**limits),
+                priority=priority,
+                admin=admin,
+                counts=counts,
+            )
+        )
+        return ring.with_key(key), text, key
+
+    file = _file(path)
+    with locked(file):
+        ring, text, key = change(read(file)[0])
+        write(file, ring)
+    _show_new(text, key, file, now, as_json=as_json)
+
+
+@command.command("list")
+@config_option
+@click.option("--all", "everything", is_flag=True, help="Those that are revoked or expired too.")
+@json_option
+def list_(path: Path | None, *, everything: bool, as_json: bool) -> None:
+    """List the keys; what they are made of is not kept."""
+    now = time.time()
+    file = _file(path)
+    keys = [key for key in read(file)[0].keys if everything or key.over(now) is None]
+    if as_json:
+        click.echo(json.dumps([_told(key, now) for key in keys], indent=2))
+        return
+    if not keys:
+        click.echo(f"There are no keys in {file}.")
+        return
+    rows = [("name", "key", "state", "models", "may", "limits"), *(_row(key, now) for key in keys)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@command.command()
+@click.argument("name")
+@config_option
+@json_option
+def revoke(name: str, path: Path | None, *, as_json: bool) -> None:
+    """Let the key NAME (or id) open nothing any more."""
+    now = time.time()
+    file = _file(path)
+    with locked(file):
+        ring = read(file)[0]
+        found = _found(ring, name, now, file)
+        for key in found:
+            ring = ring.with_key(replace(key, revoked=now))
+        write(file, ring)
+    if as_json:
+        click.echo(json.dumps([_told(replace(key, revoked=now), now) for key in found], indent=2))
+    else:
+        click.echo("\n".join(f"{key.name} ({prefix(key)}…) is revoked." for key in found))
+
+
+@command.command()
+@click.argument("name")
+@config_option
+@click.option("--grace", metavar="TIME", default="0s", help="How long the old key works on (1h); default: not at all.")
+@json_option
+def rotate(name: str, path: Path | None, grace: str, *, as_json: bool) -> None:
+    """Replace the key NAME (or id) by a new one with the same rights, and show that."""
+    now = time.time()
+    try:
+        left = parse_duration(grace)
+    except ValueError as bad:
+        raise Unusable(str(bad)) from bad
+    file = _file(path)
+    with locked(file):
+        ring = read(file)[0]
+        found = _found(ring, name, now, file)
+        text, key = _fresh(replace(found[-1], created=now))
+        for old in found:
+            ends = now + left if old.expires is None else min(now + left, old.expires)
+            ring = ring.with_key(replace(old, expires=ends) if left else replace(old, revoked=now))
+        write(file, ring.with_key(key))
+    _show_new(text, key, file, now, as_json=as_json)
+
+
+def _file(path: Path | None) -> Path:
+    return configuration(path)[0].access.keys
+
+
+def _fresh(like: Key) -> tuple[str, Key]:
+    """A new key with these rights, and its text."""
+    text = token(key_id := new_id(os.urandom(8)), secrets.token_bytes(32))
+    return text, replace(like, id=key_id, digest=digest_of(secret_of(text)))
+
+
+def _found(ring: KeyRing, name: str, now: float, file: Path) -> list[Key]:
+    found = ring.named(name, now)
+    if not found:
+        raise Unusable(f"there is no key {name!r} in force in {file}")
+    return found
+
+
+def _when(text: str, now: float) -> float:
+    try:
+        if _DATE.fullmatch(text):
+            return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() + _DAY
+        seconds = parse_duration(text)
+    except ValueError as bad:
+        raise Unusable(f"--expires: {bad}; or write a day, 2027-06-30") from bad
+    if seconds <= 0:
+        raise Unusable("--expires: that is now")
+    return now + seconds
+
+
+def _show_new(text: str, key: Key, file: Path, now: float, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({**_told(key, now), "key": text}, indent=2))
+        return
+    click.echo(text)
+    click.echo(f"That is the key of {key.name}. It is shown this once: {file} holds its hash.", err=True)
+
+
+def _told(key: Key, now: float) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "prefix": prefix(key),
+        "state": key.over(now) or "in force",
+        "created": _date(key.created),
+        "expires": _date(key.expires),
+        "revoked": _date(key.revoked),
+        "models": list(key.models),
+        "limits": {name: value for name, value in asdict(key.limits).items() if value is not None},
+        "priority": key.priority,
+        "admin": key.admin,
+        "count": key.admin or key.counts,
+    }
+
+
+def _row(key: Key, now: float) -> tuple[str, ...]:
+    state = key.over(now) or (f"until {_date(key.expires)}" if key.expires else "in force")
+    may = "admin" if key.admin else "use, count" if key.counts else "use"
+    limits = [f"{name.replace('_', ' ')} {value}" for name, value in asdict(key.limits).items() if value is not None]
+    if key.priority:
+        limits.append(f"priority {key.priority}")
+    return key.name, f"{prefix(key)}…", state, ", ".join(key.models) or "all", may, ", ".join(limits) or "none"
+
+
+def _date(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
