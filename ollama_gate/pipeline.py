@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web
@@ -59,6 +60,14 @@ class Judged:
     output: Output = _AS_ASKED
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedBefore:
+    """Conversations that were refused: who may pass on grace, and who goes round in circles."""
+
+    grace: refusals.GraceBook = field(default_factory=refusals.GraceBook)
+    loops: LoopBook = field(default_factory=LoopBook)
+
+
 class Pipeline:
     """Everything that a guarded request passes through, for one configuration."""
 
@@ -72,6 +81,7 @@ class Pipeline:
         admission: Admission,
         settler: Settler,
         clock: Callable[[], float],
+        refused_before: RefusedBefore,
     ) -> None:
         """Put the stages together; nothing is sent yet."""
         self.config = config
@@ -83,8 +93,7 @@ class Pipeline:
         self._settler = settler
         self._clock = clock
         self._refused = refusals.RefusalMemory(config.refusals.remember)
-        self._grace = refusals.GraceBook()
-        self._loops = LoopBook()
+        self.refused_before = refused_before
         self._watch = Watch(config.signals, clock) if config.signals.enabled else None
         self.signs_every = SIGNS_EVERY
         """Seconds of silence after which an open stream shows a sign of life."""
@@ -297,16 +306,16 @@ class Pipeline:
         if not self.config.refusals.grace or count.at_most > window.grace_limit(room):
             return False
         conversation, prompt = refusals.conversation_key(inference), refusals.prompt_key(inference)
-        return self._grace.take(conversation, prompt, self._clock())
+        return self.refused_before.grace.take(conversation, prompt, self._clock())
 
     def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, raw: bytes) -> Refused:
         now, conversation = self._clock(), refusals.conversation_key(inference)
         # Only where an agent names its conversation: a person who tries one prompt in many ways is not going round.
-        if inference.session and self._loops.refused(conversation, turn.prompt_tokens or 0, now):
+        if inference.session and self.refused_before.loops.refused(conversation, turn.prompt_tokens or 0, now):
             return Refused(hopeless(refusal))
         if raw:
             self._refused.keep(turn.route, raw, refusal, now)
-        self._grace.grant(conversation, refusals.prompt_key(inference), now)
+        self.refused_before.grace.grant(conversation, refusals.prompt_key(inference), now)
         return Refused(refusal)
 
     async def _send(

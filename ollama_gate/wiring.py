@@ -6,6 +6,7 @@ them is done.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
@@ -24,7 +25,7 @@ from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
 from ollama_gate.observe.metrics import Metrics
-from ollama_gate.pipeline import Pipeline
+from ollama_gate.pipeline import Pipeline, RefusedBefore
 from ollama_gate.requests import Control, InferenceRequest, Rung
 from ollama_gate.settle import Settler
 from ollama_gate.tasks import spawn
@@ -36,6 +37,19 @@ if TYPE_CHECKING:
     from ollama_gate.archive.keeper import Keeper
 
 
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What is a fact of the one Ollama and its clients, whatever the configuration, and outlives a reload."""
+
+    admission: Admission
+    """Who holds slots and memory, and who waits for them."""
+    book: LearnedBook
+    store: TokenizerStore
+    """Tokenizers that are loaded."""
+    refused: RefusedBefore
+    archive: "Keeper | None"
+
+
 class Wiring:
     """Everything that depends on the configuration."""
 
@@ -45,15 +59,9 @@ class Wiring:
         metrics: Metrics,
         log: FilteringBoundLogger,
         clock: Callable[[], float],
-        admission: Admission | None = None,
-        book: LearnedBook | None = None,
-        *,
-        archive: "Keeper | None" = None,
+        lasting: Lasting | None = None,
     ) -> None:
-        """Put the parts together; `open` connects them.
-
-        `admission`, `book` and `archive` go on where they are there already, and are the ones that are wanted.
-        """
+        """Put the parts together; `open` connects them. `lasting` is what goes on from the configuration before."""
         self.config = config
         self.users = 0
         """Requests that use this wiring."""
@@ -75,9 +83,9 @@ class Wiring:
         )
         self.catalog = Catalog(self.upstream, clock=clock)
         self._asker = asker = Asker(self.upstream, self.catalog)
-        self._store = TokenizerStore(config.counting.cache_dir, config.counting.tokenizer_memory, clock)
+        self._store = _store(config, clock, lasting)
         path = place(config.counting.cache_dir, config.upstream.url)
-        self._book = book if book is not None and book.path == path else LearnedBook(path)
+        self._book = lasting.book if lasting is not None and lasting.book.path == path else LearnedBook(path)
         self.counter = Counter(
             CardTokenizers(self._store, self.catalog, lambda card: config.model_policy(card.key).tokenizer),
             ask=self._ask,
@@ -95,17 +103,19 @@ class Wiring:
             clock=clock,
             threads=config.counting.threads,
         )
-        if admission is None:
+        if lasting is None:
             admission = Admission(
                 config, upstream=self.upstream, catalog=self.catalog, metrics=metrics, log=log, clock=clock
             )
         else:
-            # Slots and memory are facts of the one Ollama, whatever the configuration: who holds them goes on.
+            admission = lasting.admission
             admission.configure(config, upstream=self.upstream, catalog=self.catalog)
         self.admission = admission
+        archive = lasting.archive if lasting is not None else None
         goes_on = archive is not None and config.archive.enabled and archive.section == config.archive
         self.archive = archive if goes_on else _archive(config, metrics, log)
-        self._archive_moved = False
+        self._archive_goes_on = False
+        self._store_goes_on = False
         self._guard: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self.pipeline = Pipeline(
@@ -116,6 +126,7 @@ class Wiring:
             admission=admission,
             settler=Settler(metrics, log, clock),
             clock=clock,
+            refused_before=lasting.refused if lasting is not None else RefusedBefore(),
         )
         self.catalog.changed.append(self.pipeline.models_changed)
         self.catalog.changed.append(self._warn_of_version)
@@ -135,17 +146,20 @@ class Wiring:
         for task in (self._guard, self._keeping):
             if task is not None:
                 task.cancel()
-        if self.archive is not None and not self._archive_moved:
+        if self.archive is not None and not self._archive_goes_on:
             await self.archive.close()
         self.counter.close()
         await self._book.save()
-        await self._store.close()
+        if not self._store_goes_on:
+            await self._store.close()
         await self.upstream.__aexit__(None, None, None)
 
     async def replaced(self, config: Config) -> "Wiring":
         """A wiring for another configuration, open; this one goes when its last request is done."""
-        fresh = Wiring(config, self._metrics, self._log, self._clock, self.admission, self._book, archive=self.archive)
-        self._archive_moved = fresh.archive is self.archive
+        lasting = Lasting(self.admission, self._book, self._store, self.pipeline.refused_before, self.archive)
+        fresh = Wiring(config, self._metrics, self._log, self._clock, lasting)
+        self._store_goes_on = fresh._store is self._store
+        self._archive_goes_on = fresh.archive is self.archive
         if self._guard is not None:
             self._guard.cancel()
         await fresh.open()
@@ -155,6 +169,8 @@ class Wiring:
 
     async def _retire(self) -> None:
         await self.unused.wait()
+        if self._store_goes_on:
+            await self._store.built()  # a description that is awaited comes over this upstream
         await self.close()
 
     def enter(self) -> None:
@@ -298,3 +314,12 @@ def _archive(config: Config, metrics: Metrics, log: FilteringBoundLogger) -> "Ke
     from ollama_gate.archive.keeper import Keeper  # noqa: PLC0415
 
     return Keeper(config.archive, metrics=metrics, log=log)
+
+
+def _store(config: Config, clock: Callable[[], float], lasting: Lasting | None) -> TokenizerStore:
+    """The tokenizers that are loaded already, where they are kept in the same place, else none."""
+    counting = config.counting
+    if lasting is None or lasting.store.cache != counting.cache_dir:
+        return TokenizerStore(counting.cache_dir, counting.tokenizer_memory, clock)
+    lasting.store.memory_limit = counting.tokenizer_memory
+    return lasting.store

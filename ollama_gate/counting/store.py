@@ -128,6 +128,11 @@ class TokenizerStore:
             return await asyncio.shield(entry.building)
         raise entry.failure or CountingError("the tokenizer is not ready")
 
+    async def built(self) -> None:
+        """Wait for all that are being built now, however it ends."""
+        building = [entry.building for entry in self._entries.values() if entry.building is not None]
+        await asyncio.gather(*map(asyncio.shield, building), return_exceptions=True)
+
     def status(self) -> tuple[TokenizerStatus, ...]:
         """How it stands with every model that was asked for."""
         return tuple(self._status(entry) for entry in self._entries.values())

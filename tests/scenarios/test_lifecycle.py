@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,12 @@ def _one_log(monkeypatch: pytest.MonkeyPatch) -> None:
 async def ollama() -> AsyncIterator[Rehearsal]:
     async with Rehearsal(Settings()) as rehearsal:
         yield rehearsal
+
+
+def workers(gate: app.Gate) -> list[int]:
+    """The processes of its tokenizers."""
+    loaded = [entry.tokenizer for entry in gate.wiring._store._entries.values()]
+    return [tokenizer.worker.process.pid for tokenizer in loaded if tokenizer is not None]
 
 
 def events(log: io.StringIO) -> list[str]:
@@ -123,6 +130,26 @@ async def test_who_waits_for_a_slot_keeps_the_place_over_a_reload() -> None:
         assert len(ollama.got) == 1
         held.go.set()
         assert [(await one).status for one in (first, second)] == [200, 200]
+
+
+async def test_tokenizers_and_who_was_refused_outlive_a_reload(ollama: Rehearsal) -> None:
+    long: dict[str, Any] = {**CHAT, "messages": [{"role": "user", "content": "word " * 3000}]}
+    async with running_gate(ollama.url, defaults={"num_ctx": 4096, "budget": 2000}) as gate:
+        refused = await ask(gate.address, "POST", "/api/chat", long)
+        told = await ask(gate.address, "POST", "/gate/tokenize", {"model": MODEL, "text": "Hello."})
+        before = workers(gate)
+        old = gate.wiring
+        assert await gate.reload(lambda: config_for(ollama.url, defaults={"num_ctx": 4096, "budget": 1000}))
+        await until(lambda: not old.users)
+        again = await ask(gate.address, "POST", "/gate/tokenize", {"model": MODEL, "text": "Hello."})
+        compaction = [*long["messages"], {"role": "user", "content": "Summarise."}]
+        passed = await ask(gate.address, "POST", "/api/chat", {**long, "messages": compaction})
+        after = workers(gate)
+    assert (told.json["count"], told.json) == (again.json["count"], again.json)
+    assert after == before
+    assert len(before) == 1
+    assert (refused.status, refused.gate("verdict")) == (400, "refuse")
+    assert (passed.status, passed.gate("verdict")) == (200, "grace"), passed.body
 
 
 async def test_another_upstream_after_a_reload_and_metrics_that_go_on(ollama: Rehearsal) -> None:
