@@ -106,11 +106,13 @@ class OwnEndpoints:
                     "verdict": turn.verdict.value,
                     "seconds": round(now - turn.started, 3),
                     "prompt_tokens": turn.prompt_tokens,
+                    "signals": dict(turn.signals),
                 }
                 for turn in list(gate.turns.values())
                 if not turn.route.startswith("/gate/")
             ],
             "memory": wiring.admission.overview(),
+            "log": wiring.logwatch.status() if wiring.logwatch is not None else None,
             "archive": {"enabled": wiring.archive is not None, "problem": wiring.archive_problem},
             "models": [wiring.model_status(card) for card in wiring.catalog.known()],
         }

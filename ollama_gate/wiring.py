@@ -24,6 +24,7 @@ from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
+from ollama_gate.observe.logwatch import LogWatch
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.pipeline import Pipeline, RefusedBefore
 from ollama_gate.requests import Control, InferenceRequest, Rung
@@ -118,6 +119,8 @@ class Wiring:
         self._store_goes_on = False
         self._guard: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self.logwatch = _logwatch(config, metrics, log)
+        self._following: asyncio.Task[None] | None = None
         self.pipeline = Pipeline(
             config,
             upstream=self.upstream,
@@ -140,12 +143,16 @@ class Wiring:
             self.archive.start()
         self._guard = spawn(self.admission.gatekeeper.guard(GUARD_EVERY), name="guard")
         self._keeping = spawn(self._book.keep(), name="keep what was learned")
+        if self.logwatch is not None:
+            self._following = spawn(self.logwatch.follow(), name="ollama's log")
 
     async def close(self) -> None:
         """Take everything down."""
-        for task in (self._guard, self._keeping):
+        for task in (self._guard, self._keeping, self._following):
             if task is not None:
                 task.cancel()
+        if self._following is not None:
+            await asyncio.wait({self._following})
         if self.archive is not None and not self._archive_goes_on:
             await self.archive.close()
         self.counter.close()
@@ -160,8 +167,9 @@ class Wiring:
         fresh = Wiring(config, self._metrics, self._log, self._clock, lasting)
         self._store_goes_on = fresh._store is self._store
         self._archive_goes_on = fresh.archive is self.archive
-        if self._guard is not None:
-            self._guard.cancel()
+        for task in (self._guard, self._following):
+            if task is not None:
+                task.cancel()
         await fresh.open()
         fresh.up = self.up
         spawn(self._retire(), name="old configuration")
@@ -323,3 +331,12 @@ def _store(config: Config, clock: Callable[[], float], lasting: Lasting | None) 
         return TokenizerStore(counting.cache_dir, counting.tokenizer_memory, clock)
     lasting.store.memory_limit = counting.tokenizer_memory
     return lasting.store
+
+
+def _logwatch(config: Config, metrics: Metrics, log: FilteringBoundLogger) -> LogWatch | None:
+    """Who reads Ollama's log, where it is named."""
+    source = config.upstream.log
+    if source is None:
+        return None
+    passes = config.dialects.server_tools == "pass"
+    return LogWatch(source, upstream=config.upstream.url, metrics=metrics, log=log, passes_v1=passes)

@@ -11,6 +11,7 @@ from ollama_gate.config.address import parse_listen, parse_upstream
 from ollama_gate.config.units import parse_duration, parse_size
 
 _HOST_NAME = re.compile(r"\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
+_UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]*", re.ASCII)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+", re.ASCII)
 
 
@@ -47,6 +48,15 @@ def _path(value: object, info: ValidationInfo) -> Path:
         raise ValueError("write a path")  # noqa: TRY004  pydantic reads ValueError
     base = info.context.get("directory") if isinstance(info.context, Mapping) else None
     return value if base is None else Path(base) / value
+
+
+def _log_source(value: object, info: ValidationInfo) -> object:
+    """A journal's unit, or a file's name as FilePath takes it."""
+    if isinstance(value, str) and value.startswith("journald:"):
+        if not _UNIT.fullmatch(value.removeprefix("journald:")):
+            raise ValueError(f'{value!r} names no unit: write "journald:ollama"')
+        return value
+    return str(_path(value, info))
 
 
 def _origins(value: object) -> object:
@@ -111,6 +121,9 @@ UpstreamUrl = Annotated[str, AfterValidator(parse_upstream)]
 
 FilePath = Annotated[Path, BeforeValidator(_path), WithJsonSchema({"type": "string", "minLength": 1})]
 """A path; a relative one starts at the configuration file's directory."""
+
+LogSource = Annotated[str, BeforeValidator(_log_source), WithJsonSchema({"type": "string", "minLength": 1})]
+"""`journald:UNIT`, or the name of a file."""
 
 Origins = Annotated[
     tuple[str, ...],

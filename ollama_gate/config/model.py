@@ -13,7 +13,7 @@ from pydantic import Field
 
 from ollama_gate.config.address import Address, upstream_address
 from ollama_gate.config.archive import Archive
-from ollama_gate.config.keys import Budget, Duration, FilePath, Section, Size, UpstreamUrl, key
+from ollama_gate.config.keys import Budget, Duration, FilePath, LogSource, Section, Size, UpstreamUrl, key
 from ollama_gate.config.server import Access, Server
 from ollama_gate.config.signals import Signals
 from ollama_gate.errors import GateError
@@ -64,6 +64,12 @@ class Upstream(Section):
     forward_authorization: bool = key(
         False,
         "Pass the client's Authorization header on. Ollama checks none; a proxy between the gate and Ollama may.",
+    )
+    log: LogSource | None = key(
+        None,
+        "Where Ollama's own log is: `journald:` and the name of its unit, or a file. It is followed for prompts that "
+        "were cut, which can only happen past the gate. The gate has to be allowed to read it.",
+        example="journald:ollama",
     )
     max_connections: int = key(
         0, "Most connections to Ollama at one time; 0 is no limit (the queue is the limit).", unit="connections", ge=0

@@ -76,6 +76,12 @@ class Metrics:
             prefix + "signals", "Requests whose conversation showed a symptom of a full or broken context, by which.",
             ["model", "signal"], registry=registry,
         )  # fmt: skip
+        self.ollama_log = Counter(
+            prefix + "ollama_log",
+            "Lines of Ollama's own log that say something, by what.",
+            ["event"],
+            registry=registry,
+        )
         self.client_gone = Counter(
             prefix + "client_gone",
             "Clients that left before their answer was whole, by phase.",

@@ -1,0 +1,172 @@
+"""Ollama's log followed: files that grow, are replaced or cut short, and the journal."""
+
+import asyncio
+import io
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ollama_gate.observe import log
+from ollama_gate.observe.logwatch import Lines, LogWatch
+from ollama_gate.observe.metrics import Metrics
+from ollama_gate.observe.ollamalog import LogEvent, LogLine
+from ollama_gate.rehearsal.server import Rehearsal
+from ollama_gate.rehearsal.service import Settings
+from support.gate import running_gate
+from support.http import ask
+from support.waiting import until
+
+CUT = 'time=x level=WARN source=a.go:1 msg="truncating input prompt" limit=131 prompt=256 keep=5 new=131\n'
+SHIFT = "slot   operator(): id  0 | task 0 | slot context shift, n_keep = 5, n_left = 250, n_discard = 125\n"
+
+
+def watch(source: object, **more: bool) -> LogWatch:
+    url = "http://127.0.0.1:11434"
+    return LogWatch(str(source), upstream=url, metrics=Metrics(), log=log.logger(), look=0.005, **more)
+
+
+@asynccontextmanager
+async def following(one: LogWatch) -> AsyncIterator[LogWatch]:
+    task = asyncio.create_task(one.follow())
+    try:
+        yield one
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def cut(one: LogWatch, times: int) -> Callable[[], bool]:
+    return lambda: one.counts[LogEvent.TRUNCATED] == times
+
+
+async def test_what_was_written_before_is_not_told_and_what_comes_is(tmp_path: Path) -> None:
+    file = tmp_path / "ollama.log"
+    file.write_text(CUT)
+    async with following(watch(file)) as one:
+        await until(lambda: one.problem is None)
+        with file.open("a") as out:
+            out.write(CUT[:40])
+            out.flush()
+            out.write(CUT[40:] + SHIFT)
+        await until(lambda: one.counts[LogEvent.SHIFTED] == 1)
+    assert one.counts[LogEvent.TRUNCATED] == 1
+
+
+async def test_a_file_that_is_rotated_is_followed_into_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "ollama.log"
+    file.write_text("")
+    async with following(watch(file)) as one:
+        await until(lambda: one.problem is None)
+        with file.open("a") as old:
+            file.rename(tmp_path / "ollama.log.1")
+            old.write(CUT)
+            old.flush()
+            file.write_text(CUT)
+            await until(cut(one, 2))
+        with file.open("a") as out:
+            out.write(CUT)
+        await until(cut(one, 3))
+
+
+async def test_a_file_that_is_cut_short_is_read_from_its_beginning(tmp_path: Path) -> None:
+    file = tmp_path / "ollama.log"
+    file.write_text("some line\n" * 100)
+    async with following(watch(file)) as one:
+        await until(lambda: one.problem is None)
+        with file.open("a") as out:
+            out.write(CUT)
+        await until(cut(one, 1))
+        os.truncate(file, 0)
+        with file.open("a") as out:
+            out.write(SHIFT)
+        await until(lambda: one.counts[LogEvent.SHIFTED] == 1)
+
+
+async def test_a_file_that_is_not_there_is_told_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written_log: io.StringIO
+) -> None:
+    monkeypatch.setattr("ollama_gate.observe.logwatch.AGAIN", 0.005)
+    file = tmp_path / "ollama.log"
+    async with following(watch(file)) as one:
+        await until(lambda: one.problem is not None and "No such file" in one.problem)
+        file.write_text("")
+        await until(lambda: one.problem is None)
+    assert written_log.getvalue().count("is not followed") == 1
+
+
+async def test_the_journal_of_a_unit_is_followed_and_its_reader_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, said = tmp_path / "journalctl", tmp_path / "said"
+    script.write_text(f"#!/bin/sh\necho \"$$ $*\" > {said}\nprintf '%s' '{CUT}'\nexec sleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    async with following(watch("journald:ollama")) as one:
+        await until(cut(one, 1))
+    pid, arguments = said.read_text().split(maxsplit=1)
+    assert arguments.strip() == "--follow --output=cat --lines=0 --no-pager --quiet --unit=ollama"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
+
+
+async def test_a_machine_without_a_journal_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with following(watch("journald:ollama")) as one:
+        await until(lambda: one.problem is not None and "cannot be read" in one.problem)
+
+
+def test_a_cut_prompt_is_an_alert_that_is_written_once(written_log: io.StringIO) -> None:
+    assert watch("x").alert is None
+    one = watch("x")
+    for _ in range(3):
+        one.note(LogLine(LogEvent.TRUNCATED, {"prompt": "256"}))
+    one.note(LogLine(LogEvent.OVERFLOW))
+    assert one.alert is not None
+    assert one.alert.startswith("Ollama's log says: truncated 3. The gate never sends such a request")
+    assert "dport = :11434" in one.alert
+    lines = [json.loads(line) for line in written_log.getvalue().splitlines()]
+    assert [line["event_in_its_log"] for line in lines] == ["truncated"]
+
+
+def test_requests_on_v1_are_no_alert_where_the_gate_passes_them() -> None:
+    one = watch("x", passes_v1=True)
+    one.note(LogLine(LogEvent.PAST_GATE))
+    assert one.alert is None
+    assert one.counts[LogEvent.PAST_GATE] == 1
+
+
+async def test_the_status_page_and_the_metrics_tell_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "ollama.log"
+    file.write_text("")
+    async with Rehearsal(Settings()) as ollama, running_gate(ollama.url, upstream={"log": str(file)}) as gate:
+        watching = gate.wiring.logwatch
+        assert watching is not None
+        await until(lambda: watching.problem is None)
+        file.write_text(CUT)
+        await until(cut(watching, 1))
+        told = (await ask(gate.address, "GET", "/gate/status")).json["log"]
+        metrics = (await ask(gate.address, "GET", "/gate/metrics")).body.decode()
+    assert told["counts"]["truncated"] == 1
+    assert told["last"]["truncated"]["prompt"] == "256"
+    assert ollama.url in told["alert"]
+    assert 'ollama_gate_ollama_log_total{event="truncated"} 1.0' in metrics
+
+
+@given(st.lists(st.binary(max_size=40)))
+def test_lines_come_out_as_they_went_in(parts: list[bytes]) -> None:
+    lines = Lines()
+    out = [line for part in parts for line in lines.feed(part)]
+    assert out == [line.decode("utf-8", "replace") for line in b"".join(parts).split(b"\n")[:-1]]
+
+
+def test_a_line_without_end_takes_no_memory() -> None:
+    lines = Lines()
+    out = [line for _ in range(100) for line in lines.feed(b"x" * 50_000)]
+    assert [len(line) for line in out] == [100_000]
+    assert lines.feed(b"end\nnext\n") == ["next"]
