@@ -219,7 +219,10 @@ class Gate:
             self.metrics.denied.labels(refusal.code).inc()
         body, content_type = refusal_writer(turn.route)(refusal)
         headers = {**turn.headers(), **refusal.headers, "Content-Type": content_type, "Server": SERVER}
-        return web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)
+        response = web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)
+        if "Connection" in refusal.headers:
+            response.force_close()
+        return response
 
 
 def _internal(turn: Turn) -> Refusal:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 from aiohttp import web
@@ -33,7 +33,6 @@ _REFUSED: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json; charset=utf-8\r\nServer: ollama-gate\r\n"
     b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_TOO_MANY), _TOO_MANY)
 )
-_TLS_HELLO: Final = b"\x16\x03"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,7 @@ class ClientConnection(web.RequestHandler):
         client = client_address(peer[0]) if isinstance(peer, tuple) else ""
         most = self._server.limits.per_client
         if most and client and self._server.open_by[client] >= most:
-            if isinstance(transport, asyncio.Transport) or hasattr(transport, "write"):
-                transport.write(_REFUSED)
+            cast("asyncio.Transport", transport).write(_REFUSED)  # uvloop's is none by name
             transport.close()
             self._force_close = True
             self._manager = None  # so that its end is not one of a connection that began
@@ -139,9 +137,10 @@ class ClientConnection(web.RequestHandler):
         """Answer what is no HTTP, or failed before the gate had it; in Ollama's shape, for nobody knows the route."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun: it cannot become an error")
-        why = " ".join((message or type(exc).__name__).split("\n\n")[0].split())[:200]
-        if _TLS_HELLO.decode("latin-1") in (message or "") or "\\x16\\x03" in (message or ""):
-            why = "this port speaks HTTP, not HTTPS (server.tls_cert)"
+        # The first sentence says what is wrong; what follows shows what was sent.
+        why = (message or type(exc).__name__).split("\n")[0].split(" when reading")[0].rstrip(": .")[:200]
+        if "HTTPS traffic" in why:
+            why = "this port speaks HTTP, not HTTPS; the operator can change that (server.tls_cert)"
         told = {"error": f"the request breaks the rules of HTTP: {why}", "code": "invalid_http"}
         if status >= 500:
             told = {"error": "the gate failed on this request", "code": "internal_error"}

@@ -19,6 +19,9 @@ from ollama_gate.requests import PromptCount, Rung
 _FORWARDED: Final = ("X-Forwarded-For", "Forwarded", "X-Real-IP")
 """Headers by which a proxy on this machine says that a request came from elsewhere."""
 
+_TUNNELS: Final = frozenset({"CONNECT", "TRACE"})
+"""Methods after which a connection, or an answer, is no longer the gate's."""
+
 
 class Caller:
     """One request's holder of a key: what it may do, and what it uses up."""
@@ -139,8 +142,12 @@ class Door:
             The caller, or None where no key is asked for.
 
         Raises:
-            Refused: 401 without a good key, 403 for what a caller may not do and for a foreign name in Host.
+            Refused: 405 for what would be a tunnel, 401 without a good key, 403 for what a caller may not do and for a
+                foreign name in Host.
         """
+        if request.method in _TUNNELS:
+            what = f"{request.method} is not for this gate"
+            raise Refused(Refusal(405, "method_not_allowed", what, headers={"Connection": "close"}))
         host = request.headers.get("Host")
         keys = self._keys
         if keys is not None and keys.ring:
