@@ -1,20 +1,16 @@
 """The archive over HTTP: one message by its hash, and a search. Both show what people wrote, so both take an admin."""
 
-import time
 from typing import Any, Final
 
-import orjson
 from aiohttp import web
 
 from ollama_gate.archive.keeper import Keeper
-from ollama_gate.archive.search import LIMIT, MOST_LIMIT, Filter
+from ollama_gate.archive.records import LONGEST_PREFIX, SHORTEST_PREFIX, Filter, prefix_of
+from ollama_gate.archive.search import LIMIT, MOST_LIMIT
 from ollama_gate.archive.searching import BadQuery, Query
-from ollama_gate.archive.store import SHORTEST_PREFIX, Message
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.errors import Refusal, Refused
 
-_HEX: Final = frozenset("0123456789abcdef")
-_HASH: Final = 64
 _PARAMETERS: Final = frozenset({"q", "conversation", "role", "limit", "after"})
 
 
@@ -35,9 +31,10 @@ async def answer(keeper: Keeper, request: web.BaseRequest, asked: str) -> dict[s
 
 
 async def _one(keeper: Keeper, asked: str) -> dict[str, Any]:
-    prefix = asked.lower()
-    if not prefix or not _HEX.issuperset(prefix) or not SHORTEST_PREFIX <= len(prefix) <= _HASH:
-        what = f"ask for a message by its hash: {SHORTEST_PREFIX} to {_HASH} hex digits, or for /gate/archive/search?q="
+    prefix = prefix_of(asked)
+    if prefix is None:
+        digits = f"{SHORTEST_PREFIX} to {LONGEST_PREFIX} hex digits"
+        what = f"ask for a message by its hash, {digits}, or for /gate/archive/search?q="
         raise Refused(Refusal(400, "invalid_request", what, param="hash"))
     found = await keeper.find(prefix)
     if not found:
@@ -46,18 +43,7 @@ async def _one(keeper: Keeper, asked: str) -> dict[str, Any]:
     if len(found) > 1:
         what = f"more than one message has a hash that begins with {prefix}: name more digits"
         raise Refused(Refusal(400, "invalid_request", what, param="hash"))
-    return told(found[0])
-
-
-def told(message: Message) -> dict[str, Any]:
-    """A message as programs get it."""
-    return {
-        "hash": message.hash,
-        "role": message.role,
-        "kept_at": stamp(message.stored_at),
-        "conversations": message.conversations,
-        "message": orjson.Fragment(message.body),
-    }
+    return found[0].told()
 
 
 async def _search(keeper: Keeper, request: web.BaseRequest) -> dict[str, Any]:
@@ -76,23 +62,4 @@ async def _search(keeper: Keeper, request: web.BaseRequest) -> dict[str, Any]:
     except BadQuery as bad:
         param = "after" if "after" in asked and "`after`" in str(bad) else "q"
         raise Refused(Refusal(400, "invalid_request", str(bad), param=param)) from bad
-    return {
-        "matches": [
-            {
-                "hash": match.hash,
-                "role": match.role,
-                "kept_at": stamp(match.stored_at),
-                "bytes": match.size,
-                "excerpt": match.excerpt,
-            }
-            for match in found.matches
-        ],
-        "searched": found.searched,
-        "complete": found.next is None,
-        "next": found.next,
-    }
-
-
-def stamp(seconds: float) -> str:
-    """A time in RFC 3339, to the second."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    return found.told()

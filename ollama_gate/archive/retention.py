@@ -1,12 +1,12 @@
 """What goes when: conversations that were not compacted for long, and the oldest where there is too much."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlalchemy import delete, exists, func, select
 
 from ollama_gate.archive.database import Collided, Database
+from ollama_gate.archive.records import Purged
 from ollama_gate.archive.schema import SECOND, checkpoint, conversation, message, occurrence
 from ollama_gate.archive.store import plain
 
@@ -17,28 +17,20 @@ _TRIES: Final = 5
 _WITHIN: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Purged:
-    """What went."""
-
-    conversations: int = 0
-    messages: int = 0
-    bytes: int = 0
-    """As stored."""
-
-    def __add__(self, other: "Purged") -> "Purged":
-        """Both together."""
-        return Purged(
-            self.conversations + other.conversations, self.messages + other.messages, self.bytes + other.bytes
-        )
+Report = Callable[[Purged], None]
 
 
-async def purge_older(database: Database, before: float) -> Purged:
+def _quiet(_: Purged) -> None:
+    """Nobody watches."""
+
+
+async def purge_older(database: Database, before: float, report: Report = _quiet) -> Purged:
     """Take away the conversations that were compacted last before a time, and the messages that only they held.
 
     Args:
         database: where they are.
         before: seconds since 1970.
+        report: told now and then what has gone so far.
 
     Raises:
         ArchiveFailed: not everything was taken away.
@@ -52,9 +44,10 @@ async def purge_older(database: Database, before: float) -> Purged:
         if not ids:
             return total
         total += await _take(database, ids, cutoff - 1)
+        report(total)
 
 
-async def purge_larger(database: Database, most: int) -> Purged:
+async def purge_larger(database: Database, most: int, report: Report = _quiet) -> Purged:
     """Take away the conversations that were compacted longest ago, until what is left takes `most` bytes at most.
 
     Raises:
@@ -78,6 +71,7 @@ async def purge_larger(database: Database, most: int) -> Purged:
         if not ids:
             return total
         total += await _take(database, ids, seen)
+        report(total)
     return total
 
 

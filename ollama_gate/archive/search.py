@@ -8,6 +8,7 @@ from sqlalchemy import Row, Select, select, tuple_
 
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.packing import unpack_as
+from ollama_gate.archive.records import Filter, Found, Match
 from ollama_gate.archive.schema import LONGEST_ROLE, SECOND, conversation, message, occurrence
 from ollama_gate.archive.searching import BadQuery, Query
 from ollama_gate.archive.store import plain
@@ -22,38 +23,6 @@ _GROUP: Final = 4 * 1024**2
 """Bytes that are unpacked at one time, unless one message alone has more."""
 _GROUP_ROWS: Final = 200
 _WITHIN: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which messages are looked at."""
-
-    conversation: str | None = None
-    role: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A message in which all terms are."""
-
-    hash: str
-    role: str
-    stored_at: float
-    """Seconds since 1970."""
-    size: int
-    """Bytes."""
-    excerpt: str
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What one search came to."""
-
-    matches: tuple[Match, ...]
-    searched: int
-    """Messages that were looked at."""
-    next: str | None
-    """Where to go on with the same query; None where everything was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +47,7 @@ class _Place:
 
 
 async def search(
-    database: Database, query: Query, only: Filter = Filter(), *, limit: int = LIMIT, after: str | None = None
+    database: Database, query: Query, only: Filter, *, limit: int = LIMIT, after: str | None = None
 ) -> Found:
     """Messages in which all terms of a query are, the newest first.
 

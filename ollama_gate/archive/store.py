@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ollama_gate.archive.database import Collided, Database
 from ollama_gate.archive.packing import pack, unpack, unpack_as
+from ollama_gate.archive.records import Message, Stats, Tally
 from ollama_gate.archive.schema import (
     HASH_BYTES,
     LONGEST_NAME,
@@ -26,52 +26,7 @@ from ollama_gate.compaction.originals import Checkpoint, Original
 _TRIES: Final = 4
 _ROWS: Final = 500
 """Values in one statement; SQLite of old takes 999."""
-SHORTEST_PREFIX: Final = 12
-"""Hex digits that markers and tags show, and that are enough to ask with."""
 _CHECKPOINT_WITHIN: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What became of the messages of one `keep`."""
-
-    new: int
-    known: int
-    """Those that were there already, in this conversation or another."""
-    stored: int
-    """Bytes of the new ones, packed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message as it was kept."""
-
-    hash: str
-    role: str
-    stored_at: float
-    """Seconds since 1970 when it was first kept."""
-    body: bytes
-    """Canonical JSON."""
-    conversations: tuple[str, ...] = ()
-    """Names of those that hold it, the one compacted last first; at most `MOST_CONVERSATIONS`."""
-
-
-MOST_CONVERSATIONS: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What there is, in numbers. Times are seconds since 1970, None where there is nothing."""
-
-    messages: int
-    conversations: int
-    checkpoints: int
-    bytes: int
-    """Of the messages as they came."""
-    stored_bytes: int
-    """Of messages and checkpoints as they are stored."""
-    oldest: float | None
-    newest: float | None
 
 
 class Store:
@@ -241,6 +196,7 @@ class Store:
 
 
 _PAGE: Final = 50
+_HOLDERS: Final = 50
 
 
 def plain(text: str, longest: int = LONGEST_NAME) -> str:
@@ -295,9 +251,7 @@ async def _holders(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[b
     age = func.row_number().over(partition_by=occurrence.c.hash, order_by=conversation.c.kept_at.desc())
     ranked = select(occurrence.c.hash, conversation.c.name, age.label("age")).join(conversation)
     aged = ranked.where(occurrence.c.hash.in_(keys)).subquery()
-    youngest = (
-        select(aged.c.hash, aged.c.name).where(aged.c.age <= MOST_CONVERSATIONS).order_by(aged.c.hash, aged.c.age)
-    )
+    youngest = select(aged.c.hash, aged.c.name).where(aged.c.age <= _HOLDERS).order_by(aged.c.hash, aged.c.age)
     names: dict[bytes, list[str]] = {}
     for key, name in (await connection.execute(youngest)).all():
         names.setdefault(key, []).append(name)

@@ -16,7 +16,7 @@ FINDINGS: Final = 1
 UNUSABLE: Final = 2
 NO_ANSWER: Final = 3
 
-COMMANDS: Final = ("serve", "check", "plan", "config", "keys", "count", "rehearse")
+COMMANDS: Final = ("serve", "check", "plan", "config", "keys", "count", "archive", "rehearse")
 
 
 class NoAnswer(click.ClickException):
