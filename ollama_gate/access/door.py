@@ -11,7 +11,7 @@ from aiohttp import web
 
 from ollama_gate.access.hosts import Hosts, is_loopback, same_host
 from ollama_gate.access.keyfile import BadKeyFile, KeyFile
-from ollama_gate.access.keys import Key, KeyRing, Right, credentials
+from ollama_gate.access.keys import Key, KeyRing, Right, bearer, credentials
 from ollama_gate.access.quotas import Quotas, Usage
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import PromptCount, Rung
@@ -164,17 +164,7 @@ class Door:
     def _known(self, request: web.BaseRequest, right: Right, path: str, keys: KeyFile) -> Caller | None:
         if right is Right.NOTHING:
             return None
-        shown = [token for token in credentials(request.headers) if token]
-        key = _first(keys.ring, shown)
-        if key is None and shown and keys.changed():
-            try:
-                keys.refresh()
-            except BadKeyFile:
-                pass  # whoever watches the file says so; nobody gets in by it
-            else:
-                key = _first(keys.ring, shown)
-        if key is None:
-            raise Refused(_unknown(path, shown=bool(shown)))
+        key = keys.ring.find(bearer(request.headers)) or self._other(request, path, keys)
         if why := key.over(self._wall()):
             raise Refused(_unauthorised(path, f"the key {key.name!r} is {why}; ask the operator for another one"))
         if not key.has(right):
@@ -188,6 +178,22 @@ class Door:
                 )
             )
         return Caller(key, self.quotas, self._clock)
+
+    @staticmethod
+    def _other(request: web.BaseRequest, path: str, keys: KeyFile) -> Key:
+        """The key that was shown in another way, or that was made a moment ago."""
+        shown = [token for token in credentials(request.headers) if token]
+        key = _first(keys.ring, shown)
+        if key is None and shown and keys.changed():
+            try:
+                keys.refresh()
+            except BadKeyFile:
+                pass  # whoever watches the file says so; nobody gets in by it
+            else:
+                key = _first(keys.ring, shown)
+        if key is None:
+            raise Refused(_unknown(path, shown=bool(shown)))
+        return key
 
 
 def is_here(request: web.BaseRequest) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
-from ollama_gate.access.keys import ID_LENGTH, MOST_PRIORITY, Key, KeyRing, Limits, name_fault, pattern_fault
+from ollama_gate.access.keys import ID_LENGTH, MOST_PRIORITY, UNLIMITED, Key, KeyRing, Limits, name_fault, pattern_fault
 from ollama_gate.errors import ConfigError
 
 VERSION: Final = 1
@@ -206,7 +206,7 @@ def _key(row: Any, number: int) -> Key:
         expires=times["expires"],
         revoked=times["revoked"],
         models=tuple(models),
-        limits=Limits(**limits),
+        limits=Limits(**limits) if limits else UNLIMITED,
         priority=priority,
         admin=flags["admin"],
         counts=flags["counts"],

@@ -9,13 +9,13 @@ nothing of the bits; ids are no secret.
 import base64
 import binascii
 import hashlib
-import hmac
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fnmatch import translate
 from functools import lru_cache
+from hmac import compare_digest
 from typing import Final, Self
 
 from ollama_gate.catalog.names import InvalidName, canonical, display
@@ -25,7 +25,11 @@ MARK: Final = "og"
 ID_LENGTH: Final = 10
 SECRET_LENGTH: Final = 43
 """256 bits in base64url without padding."""
+_HASH: Final = hashlib.blake2b(digest_size=32, person=b"ollama-gate key")
 _TOKEN: Final = re.compile(rf"{MARK}_([a-z2-7]{{{ID_LENGTH}}})_([A-Za-z0-9_-]{{{SECRET_LENGTH}}})", re.ASCII)
+_HEAD: Final = f"{MARK}_"
+_ID: Final = slice(len(_HEAD), len(_HEAD) + ID_LENGTH)
+_LENGTH: Final = _ID.stop + 1 + SECRET_LENGTH
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}", re.ASCII)
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.:/*?-]{1,300}", re.ASCII)
 LONGEST_CREDENTIAL: Final = 1024
@@ -60,6 +64,7 @@ class Limits:
 
 
 UNLIMITED: Final = Limits()
+_BEARER: Final = "Bearer "
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +120,10 @@ class KeyRing:
 
     def find(self, token: str) -> Key | None:
         """The key that a client showed, whether or not it is still good; None for what is none."""
-        match = _TOKEN.fullmatch(token)
-        if match is None:
+        key = self._by_id.get(token[_ID])
+        if key is None or len(token) != _LENGTH or not token.startswith(_HEAD) or token[_ID.stop] != "_":
             return None
-        key = self._by_id.get(match[1])
-        if key is None or not hmac.compare_digest(key.digest, digest_of(match[2])):
-            return None
-        return key
+        return key if compare_digest(key.digest, digest_of(token[_ID.stop + 1 :])) else None
 
     def with_key(self, key: Key) -> Self:
         """The same ring with one more key, or with another state of one."""
@@ -162,7 +164,9 @@ def secret_of(text: str) -> str:
 
 def digest_of(secret: str) -> bytes:
     """What is kept of the secret part."""
-    return hashlib.blake2b(secret.encode("ascii", "replace"), digest_size=32, person=b"ollama-gate key").digest()
+    mark = _HASH.copy()
+    mark.update(secret.encode("ascii", "replace"))
+    return mark.digest()
 
 
 def prefix(key: Key) -> str:
@@ -187,6 +191,12 @@ def pattern_fault(pattern: str) -> str | None:
         except InvalidName as bad:
             return str(bad)
     return None
+
+
+def bearer(headers: Mapping[str, str]) -> str:
+    """The token of `Authorization: Bearer` as nearly everybody writes it; empty for everything else."""
+    authorization = headers.get("Authorization")
+    return authorization[len(_BEARER) :] if authorization is not None and authorization.startswith(_BEARER) else ""
 
 
 def credentials(headers: Mapping[str, str]) -> Iterable[str]:

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from ollama_gate.access.keys import Key
+from ollama_gate.access.keys import UNLIMITED, Key
 from ollama_gate.errors import Refusal, Refused
 
 MINUTE: Final = 60.0
@@ -113,17 +113,19 @@ class Quotas:
             Refused: 429, with the time after which it may.
         """
         usage, limits = self.of(key), key.limits
+        if limits is UNLIMITED:
+            usage.running += 1
+            return usage
         if limits.parallel is not None and usage.running >= limits.parallel:
             raise _over(key, f"run {limits.parallel} requests at one time", "parallel", limits.parallel, _BUSY)
-        for what, name, limit, window in (
-            ("requests per minute", "requests_per_minute", limits.requests_per_minute, usage.requests_minute),
-            ("requests per day", "requests_per_day", limits.requests_per_day, usage.requests_day),
-        ):
-            if limit is not None and (wait := window.wait(limit, 1, now)):
-                raise _over(key, f"send {limit} {what}", name, limit, wait)
-        if limits.requests_per_minute is not None:
+        minute, day = limits.requests_per_minute, limits.requests_per_day
+        if minute is not None and (wait := usage.requests_minute.wait(minute, 1, now)):
+            raise _over(key, f"send {minute} requests per minute", "requests_per_minute", minute, wait)
+        if day is not None and (wait := usage.requests_day.wait(day, 1, now)):
+            raise _over(key, f"send {day} requests per day", "requests_per_day", day, wait)
+        if minute is not None:
             usage.requests_minute.spend(1, now)
-        if limits.requests_per_day is not None:
+        if day is not None:
             usage.requests_day.spend(1, now)
         usage.running += 1
         return usage
@@ -134,16 +136,17 @@ class Quotas:
         Raises:
             Refused: 429, with the time after which there is room for so many.
         """
-        usage, limits = self.of(key), key.limits
-        for what, name, limit, window in (
-            ("prompt tokens per minute", "tokens_per_minute", limits.tokens_per_minute, usage.tokens_minute),
-            ("prompt tokens per day", "tokens_per_day", limits.tokens_per_day, usage.tokens_day),
-        ):
-            if limit is not None and (wait := window.wait(limit, tokens, now)):
-                raise _over(key, f"send {limit} {what}", name, limit, wait)
-        if limits.tokens_per_minute is not None:
+        minute, day = key.limits.tokens_per_minute, key.limits.tokens_per_day
+        if minute is day is None:
+            return
+        usage = self.of(key)
+        if minute is not None and (wait := usage.tokens_minute.wait(minute, tokens, now)):
+            raise _over(key, f"send {minute} prompt tokens per minute", "tokens_per_minute", minute, wait)
+        if day is not None and (wait := usage.tokens_day.wait(day, tokens, now)):
+            raise _over(key, f"send {day} prompt tokens per day", "tokens_per_day", day, wait)
+        if minute is not None:
             usage.tokens_minute.spend(tokens, now)
-        if limits.tokens_per_day is not None:
+        if day is not None:
             usage.tokens_day.spend(tokens, now)
 
     def correct(self, key: Key, difference: int, then: float) -> None:
