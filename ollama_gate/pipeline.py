@@ -19,6 +19,7 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.catalog.versions import Features
+from ollama_gate.compaction.compactor import Case, NotCompacted
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
 from ollama_gate.dialects.native import inputs
@@ -33,6 +34,7 @@ from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRe
 from ollama_gate.routes import Lane
 from ollama_gate.settle import Settler
 from ollama_gate.sharing import Hold
+from ollama_gate.shortening import Shortener, told
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream
@@ -58,6 +60,8 @@ class Judged:
     applied: Applied
     count: PromptCount | None = None
     output: Output = _AS_ASKED
+    shorter: InferenceRequest | None = None
+    """What goes on in its place, where it was compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Pipeline:
         counter: Counter,
         admission: Admission,
         settler: Settler,
+        shortener: Shortener,
         clock: Callable[[], float],
         refused_before: RefusedBefore,
     ) -> None:
@@ -91,6 +96,7 @@ class Pipeline:
         self._counter = counter
         self._admission = admission
         self._settler = settler
+        self._shortener = shortener
         self._clock = clock
         self._refused = refusals.RefusalMemory(config.refusals.remember)
         self.refused_before = refused_before
@@ -112,6 +118,7 @@ class Pipeline:
             if card is not None and not card.thinks:
                 inference = without_thinking(inference)
             judged = await self._judge(inference, card, turn, raw)
+            inference = judged.shorter or inference
             del raw
             if self._watch is not None:
                 self._watch.look(inference, turn)
@@ -157,7 +164,7 @@ class Pipeline:
             return await self._refuse(request, no.refusal, lane, turn)
         except UpstreamError as failure:
             turn.failed(failure)
-            return await self._refuse(request, self._no_answer(failure), lane, turn)
+            return await self._refuse(request, refusals.upstream_failed(failure, self.config.upstream.url), lane, turn)
         except asyncio.CancelledError:
             turn.left = request.transport is None or request.transport.is_closing()
             raise
@@ -172,7 +179,7 @@ class Pipeline:
         """
         card = await self._card(inference.model)
         if card is None or card.mode is Mode.REMOTE:
-            raise Refused(_not_counted(inference.model, remote=card is not None))
+            raise Refused(refusals.not_counted(inference.model, remote=card is not None))
         applied = self.policies.for_card(card)
         if inference.control is not Control.NONE:
             return PromptCount(0, 0, Rung.EXACT, why="it loads or unloads the model and has no prompt"), applied, card
@@ -181,12 +188,12 @@ class Pipeline:
             inference = without_thinking(inference)
         if inference.kind is Kind.EMBED:
             if applied.embeds is None:
-                raise Refused(_cannot_embed(card))
+                raise Refused(refusals.cannot_embed(card.name))
             texts = inputs(inference)
             return await self._counter.count_inputs(texts, card, applied.embeds.tokens, exactly=True), applied, card
         room = applied.window
         if room is None:
-            raise Refused(_not_counted(inference.model, remote=True))
+            raise Refused(refusals.not_counted(inference.model, remote=True))
         try:
             count = await self._counter.count(inference, card, room, image_tokens=images, exactly=True)
         except TemplateRefused as bad:
@@ -241,7 +248,7 @@ class Pipeline:
             turn.verdict = Verdict.UNCOUNTED
             return Judged(applied)
         if inference.kind is Kind.EMBED and not card.embeds:
-            raise Refused(_cannot_embed(card))
+            raise Refused(refusals.cannot_embed(card.name))
         if applied.policy.on_load_option == "refuse":
             refusals.check_load_options(inference)
         turn.window, turn.budget = room.num_ctx, room.budget
@@ -264,33 +271,51 @@ class Pipeline:
         if bound is not None and bound <= room.budget and not strict:
             turn.verdict, turn.rung, turn.prompt_tokens = Verdict.ADMIT, Rung.BOUND, bound
             return Judged(applied, PromptCount(bound, bound, Rung.BOUND))
-        began = self._clock()
+        began, case = self._clock(), self._shortener.case(inference, card, applied, room, len(raw))
         try:
-            count = await self._counter.count(inference, card, room, image_tokens=images)
+            count = await self._counter.count(inference, card, room, image_tokens=images, in_parts=case is None)
         except TemplateRefused as bad:
             turn.verdict = Verdict.UNCOUNTED
             turn.notes.append(f"not counted: {bad}")
             return Judged(applied)
         turn.counted(count, self._clock() - began)
         turn.verdict = Verdict.ADMIT
+        shorter: InferenceRequest | None = None
         if count.at_most > room.budget:
-            if not self._on_grace(inference, count, room):
+            # An agent's own compaction passes whole: nothing is lost, and its summary is made of everything.
+            if self._on_grace(inference, count, room):
+                turn.verdict = Verdict.GRACE
+                turn.notes.append(f"over the budget of {room.budget}, let through once after a refusal")
+            elif case is None:
                 raise self._refused_for_length(inference, refusals.prompt_too_long(inference, count, room), turn, raw)
-            turn.verdict = Verdict.GRACE
-            turn.notes.append(f"over the budget of {room.budget}, let through once after a refusal")
+            else:
+                shorter, count = await self._shortened(case, count, turn, raw)
         if strict and window.too_long_with_reply(asked, count.tokens, room):
             raise self._refused_for_length(inference, refusals.reply_too_long(inference, count, room), turn, raw)
         output = window.clamp_output(asked, count.tokens if room.guarded else count.at_most, room)
         if output.num_predict is not None:
             turn.limit, turn.clamped = output.num_predict, output.clamped
-        return Judged(applied, count, output)
+        return Judged(applied, count, output, shorter)
+
+    async def _shortened(
+        self, case: Case, count: PromptCount, turn: Turn, raw: bytes
+    ) -> tuple[InferenceRequest, PromptCount]:
+        """A chat over its budget in a form that fits, and its count; or the refusal, which says that it was tried."""
+        try:
+            done = await self._shortener.shorten(case, count, turn)
+        except NotCompacted as no:
+            whole, room = case.request, case.room
+            counted = await self._counter.count(whole, case.card, room, image_tokens=case.image_tokens)
+            refusal = told(refusals.prompt_too_long(whole, counted, room), no)
+            raise self._refused_for_length(whole, refusal, turn, raw) from no
+        return done.request, done.count
 
     async def _judge_inputs(
         self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, raw: bytes
     ) -> Judged:
         limit = applied.embeds
         if limit is None:
-            raise Refused(_cannot_embed(card))
+            raise Refused(refusals.cannot_embed(card.name))
         turn.budget = limit.tokens
         began = self._clock()
         count = await self._counter.count_inputs(inputs(inference), card, limit.tokens)
@@ -414,9 +439,6 @@ class Pipeline:
         await response.write_eof()
         return response
 
-    def _no_answer(self, failure: UpstreamError) -> Refusal:
-        return refusals.upstream_failed(failure, self.config.upstream.url)
-
 
 def client_of(request: web.BaseRequest) -> str:
     """Whom to be fair to: the key that a client sent, as a hash, else its address."""
@@ -424,21 +446,3 @@ def client_of(request: web.BaseRequest) -> str:
     if key:
         return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
     return request.remote or ""
-
-
-def _cannot_embed(card: ModelCard) -> Refusal:
-    return Refusal(
-        400,
-        "model_cannot_embed",
-        f'"{card.name}" does not support embeddings: it is a model for chat and completion. Use an embedding model; '
-        "`ollama pull all-minilm` gets a small one.",
-        param="model",
-    )
-
-
-def _not_counted(model: str, *, remote: bool) -> Refusal:
-    if remote:
-        return Refusal(
-            400, "not_countable", f'"{model}" runs in the cloud: its prompts cannot be counted here', param="model"
-        )
-    return Refusal(404, "model_not_found", f"model '{model}' not found", type="not_found_error", param="model")

@@ -188,6 +188,26 @@ def upstream_failed(failure: UpstreamError, url: str) -> Refusal:
     )
 
 
+def cannot_embed(model: str) -> Refusal:
+    """The refusal of an embedding that was asked of a model for chat."""
+    return Refusal(
+        400,
+        "model_cannot_embed",
+        f'"{model}" does not support embeddings: it is a model for chat and completion. Use an embedding model; '
+        "`ollama pull all-minilm` gets a small one.",
+        param="model",
+    )
+
+
+def not_counted(model: str, *, remote: bool) -> Refusal:
+    """The refusal of a count of a model that Ollama does not have, or only in the cloud."""
+    if remote:
+        return Refusal(
+            400, "not_countable", f'"{model}" runs in the cloud: its prompts cannot be counted here', param="model"
+        )
+    return Refusal(404, "model_not_found", f"model '{model}' not found", type="not_found_error", param="model")
+
+
 def conversation_key(request: InferenceRequest) -> bytes:
     """What tells one conversation from another: the client's session id, else the model and how it began.
 

@@ -106,6 +106,11 @@ class Settler:
             line["window"] = turn.window
         if turn.count_seconds is not None:
             line["count_seconds"] = round(turn.count_seconds, 5)
+        if turn.compaction is not None and turn.compaction_seconds is not None:
+            line["compaction"] = turn.compaction
+            line["compaction_seconds"] = round(turn.compaction_seconds, 4)
+            if turn.compacted_from is not None:
+                line["compacted_from"] = turn.compacted_from
         if turn.wait_seconds is not None:
             line["wait_seconds"] = round(turn.wait_seconds, 4)
         if passage.first_byte_at is not None and turn.sent_at is not None:

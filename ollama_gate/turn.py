@@ -28,6 +28,8 @@ class Verdict(StrEnum):
 
     ADMIT = "admit"
     GRACE = "grace"
+    COMPACT = "compact"
+    """Over the budget, and sent on in a shorter form that fits."""
     CONTROL = "control"
     """A load or unload message."""
     UNCOUNTED = "uncounted"
@@ -77,6 +79,13 @@ class Turn:
     """The same for the client, with tools' names and places."""
     reported: Callable[[int], None] | None = None
     """Who wants to know Ollama's own prompt count."""
+    compaction: str | None = None
+    """What became of the attempt to compact it (`compaction.compactor.Outcome`); None where there was none."""
+    compaction_seconds: float | None = None
+    compacted_from: int | None = None
+    """Tokens of the prompt before it was compacted; `prompt_tokens` are those after."""
+    replaced: tuple[str, ...] = ()
+    """Hashes of the messages that are no longer whole in it."""
     cors: Mapping[str, str] = field(default_factory=dict)
     """What lets a web page of an allowed origin read the answer; empty for everybody else."""
     caller: "Caller | None" = None
@@ -85,6 +94,11 @@ class Turn:
     def counted(self, count: PromptCount, seconds: float) -> None:
         """Note a count and how long it took."""
         self.rung, self.prompt_tokens, self.count_seconds = count.rung, count.tokens, seconds
+
+    def compacted(self, before: int, count: PromptCount, replaced: tuple[str, ...]) -> None:
+        """Note that a shorter prompt goes on in place of one of `before` tokens."""
+        self.verdict, self.compacted_from, self.replaced = Verdict.COMPACT, before, replaced
+        self.rung, self.prompt_tokens = count.rung, count.tokens
 
     def refused(self, refusal: Refusal) -> None:
         """Note that the gate answers by itself."""
@@ -113,9 +127,20 @@ class Turn:
             out["x-ollama-gate-wait"] = f"{self.wait_seconds:.3f}"
         if self.signals_told:
             out["x-ollama-gate-signals"] = plain(self.signals_told)[:1000]
+        if self.compacted_from is not None:
+            out["x-ollama-gate-compacted-from"] = str(self.compacted_from)
+            out["x-ollama-gate-compacted-to"] = str(self.prompt_tokens)
+            out["x-ollama-gate-checkpoint"] = str(self.compaction)
+            out["x-ollama-gate-archived"] = _shown(self.replaced)
         if self.notes:
             out["x-ollama-gate-note"] = "; ".join(plain(note) for note in self.notes)[:1000]
         return out
+
+
+def _shown(hashes: tuple[str, ...], most: int = 40) -> str:
+    """The first hashes, and how many more there are: a header must not grow with a conversation."""
+    more = f" +{len(hashes) - most}" if len(hashes) > most else ""
+    return " ".join(hashes[:most]) + more
 
 
 def plain(text: str) -> str:

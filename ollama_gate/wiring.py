@@ -17,18 +17,25 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.catalog.versions import Features
+from ollama_gate.compaction.compactor import Compactor
+from ollama_gate.compaction.meanings import Meanings
+from ollama_gate.compaction.originals import Checkpoints
+from ollama_gate.compaction.remembered import RememberedCheckpoints
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
 from ollama_gate.counting.learned import LearnedBook, place
 from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
+from ollama_gate.embedding import Embedder
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
 from ollama_gate.observe.logwatch import LogWatch
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.pipeline import Pipeline, RefusedBefore
+from ollama_gate.policies import Applied
 from ollama_gate.requests import Control, InferenceRequest, Rung
 from ollama_gate.settle import Settler
+from ollama_gate.shortening import Shortener
 from ollama_gate.tasks import spawn
 from ollama_gate.tokenizers import CardTokenizers
 from ollama_gate.upstream.client import Upstream, UpstreamSettings
@@ -49,6 +56,8 @@ class Lasting:
     """Tokenizers that are loaded."""
     refused: RefusedBefore
     archive: "Keeper | None"
+    checkpoints: RememberedCheckpoints
+    """Those of a gate without an archive."""
 
 
 class Wiring:
@@ -121,6 +130,14 @@ class Wiring:
         self._keeping: asyncio.Task[None] | None = None
         self.logwatch = _logwatch(config, metrics, log)
         self._following: asyncio.Task[None] | None = None
+        self._remembered = lasting.checkpoints if lasting is not None else RememberedCheckpoints()
+        self._compactor = Compactor(
+            config.compaction,
+            counter=self.counter,
+            checkpoints=_checkpoints(self.archive, self._remembered),
+            archive=self.archive,
+            meanings=self._meanings(config),
+        )
         self.pipeline = Pipeline(
             config,
             upstream=self.upstream,
@@ -128,12 +145,31 @@ class Wiring:
             counter=self.counter,
             admission=admission,
             settler=Settler(metrics, log, clock),
+            shortener=Shortener(self._compactor, metrics, clock),
             clock=clock,
             refused_before=lasting.refused if lasting is not None else RefusedBefore(),
         )
         self.catalog.changed.append(self.pipeline.models_changed)
         self.catalog.changed.append(self._warn_of_version)
         self._warned = ""
+
+    def _meanings(self, config: Config) -> Meanings | None:
+        """What compares texts by meaning, where an embedding model is configured."""
+        model = config.compaction.embed_model
+        if model is None:
+            return None
+        embed = Embedder(
+            model,
+            card=self.local,
+            applied=self._applied,
+            counter=self.counter,
+            admission=self.admission,
+            upstream=self.upstream,
+        )
+        return Meanings(embed, patience=config.compaction.deadline / 3)
+
+    def _applied(self, card: ModelCard) -> Applied:
+        return self.pipeline.policies.for_card(card)
 
     async def open(self) -> None:
         """Open the connection pool."""
@@ -151,6 +187,7 @@ class Wiring:
         for task in (self._guard, self._keeping, self._following):
             if task is not None:
                 task.cancel()
+        await self._compactor.close()
         if self._following is not None:
             await asyncio.wait({self._following})
         if self.archive is not None and not self._archive_goes_on:
@@ -163,7 +200,8 @@ class Wiring:
 
     async def replaced(self, config: Config) -> "Wiring":
         """A wiring for another configuration, open; this one goes when its last request is done."""
-        lasting = Lasting(self.admission, self._book, self._store, self.pipeline.refused_before, self.archive)
+        refused = self.pipeline.refused_before
+        lasting = Lasting(self.admission, self._book, self._store, refused, self.archive, self._remembered)
         fresh = Wiring(config, self._metrics, self._log, self._clock, lasting)
         self._store_goes_on = fresh._store is self._store
         self._archive_goes_on = fresh.archive is self.archive
@@ -313,6 +351,15 @@ class Wiring:
             vocabulary=trust.vocabulary,
             bound=trust.bound,
         )
+
+
+def _checkpoints(archive: "Keeper | None", remembered: RememberedCheckpoints) -> Checkpoints:
+    """Where checkpoints are: in the archive, so that another gate finds them, else in memory."""
+    if archive is None:
+        return remembered
+    from ollama_gate.archive.keeper import KeptCheckpoints  # noqa: PLC0415 - as for the archive itself
+
+    return KeptCheckpoints(archive)
 
 
 def _archive(config: Config, metrics: Metrics, log: FilteringBoundLogger) -> "Keeper | None":

@@ -48,12 +48,10 @@ class Checkpoint:
     """What is made of them, as `plan.Plan` is packed."""
     prefix: str
     """blake2b of the messages that come out, 32 hex digits."""
-    least: int = 0
-    """Tokens that the replaced messages have at least: no prompt with all of them is shorter."""
 
     def pack(self) -> bytes:
         """The checkpoint as JSON, for a store."""
-        return orjson.dumps([list(self.replaces), self.settled, self.plan.decode(), self.prefix, self.least])
+        return orjson.dumps([list(self.replaces), self.settled, self.plan.decode(), self.prefix])
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Checkpoint":
@@ -63,8 +61,8 @@ class Checkpoint:
             ValueError: it is none.
         """
         try:
-            replaces, settled, plan, prefix, least = orjson.loads(packed)
-            checkpoint = cls(tuple(map(str, replaces)), int(settled), str(plan).encode(), str(prefix), int(least))
+            replaces, settled, plan, prefix = orjson.loads(packed)
+            checkpoint = cls(tuple(map(str, replaces)), int(settled), str(plan).encode(), str(prefix))
         except (TypeError, ValueError) as odd:
             raise ValueError(f"not a checkpoint: {odd}") from odd
         return checkpoint

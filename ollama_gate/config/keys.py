@@ -12,6 +12,7 @@ from ollama_gate.config.units import parse_duration, parse_size
 
 _HOST_NAME = re.compile(r"\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 _UNIT = re.compile(r"[A-Za-z0-9][\w@.:-]*", re.ASCII)
+_NAME = r"^[^\s\x00-\x1f]+$"
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+", re.ASCII)
 
 
@@ -83,6 +84,13 @@ def _host_names(value: object) -> object:
     return tuple(value)
 
 
+def _names(value: object) -> object:
+    """A list of names; a string is one list in an environment variable, parted by commas."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _percent(value: object) -> object:
     """A share of the window in whole text: "80%" stays text, so that the file and `config show` agree."""
     if not isinstance(value, str):
@@ -138,6 +146,16 @@ HostNames = Annotated[
     WithJsonSchema({"type": "array", "items": {"type": "string", "pattern": rf"^{_HOST_NAME.pattern}$"}}),
 ]
 """Names of hosts."""
+
+Name = Annotated[str, Field(pattern=_NAME)]
+"""A name of something, without blanks."""
+
+Names = Annotated[
+    tuple[Name, ...],
+    BeforeValidator(_names),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "pattern": _NAME}}),
+]
+"""Names of something, without blanks."""
 
 Budget = (
     Annotated[int, Field(ge=1)]

@@ -161,10 +161,6 @@ def _across_keys(config: Config, sources: Mapping[str, str], where: str) -> list
                 f"lower budget to {policy.num_ctx - 1} or less, or raise num_ctx"
             )
             problems.append(Problem(sources.get(key, where), key, what))
-        if keys.compaction:
-            key = dotted((*path, "compaction"))
-            what = "compaction is not part of this version: leave it false"
-            problems.append(Problem(sources.get(key, where), key, what))
     if config.server.tls_key is not None and config.server.tls_cert is None:
         what = "is there without tls_cert: name the certificate too"
         problems.append(Problem(sources.get("server.tls_key", where), "server.tls_key", what))

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from ollama_gate.config.address import Address, upstream_address
 from ollama_gate.config.archive import Archive
+from ollama_gate.config.compaction import Compaction
 from ollama_gate.config.keys import Budget, Duration, FilePath, LogSource, Section, Size, UpstreamUrl, key
 from ollama_gate.config.server import Access, Server
 from ollama_gate.config.signals import Signals
@@ -264,7 +265,8 @@ class ModelKeys(Section):
     )
     compaction: bool = key(
         False,
-        "Shorten a conversation that is over the budget. Not part of this version: only `false` is taken.",
+        "Shorten a chat that is over the budget instead of refusing it, as [compaction] says. System messages, the "
+        "question, the last messages and tool calls with their results stay; of what is older, excerpts do.",
     )
     image_tokens: int | None = key(
         None,
@@ -324,6 +326,10 @@ class Config(Section):
     queue: Queue = Field(default_factory=Queue, description="How requests wait for one of a model's slots.")
     counting: Counting = Field(default_factory=Counting, description="How prompts are counted.")
     refusals: Refusals = Field(default_factory=Refusals, description="How the gate says no.")
+    compaction: Compaction = Field(
+        default_factory=Compaction,
+        description="How conversations are compacted, for the models that have `compaction = true`.",
+    )
     dialects: Dialects = Field(default_factory=Dialects, description="How the translated APIs below /v1 are spoken.")
     archive: Archive = Field(
         default_factory=Archive,

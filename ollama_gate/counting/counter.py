@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.versions import Features
@@ -19,7 +19,7 @@ from ollama_gate.counting import bound
 from ollama_gate.counting.detail import Detail, detail
 from ollama_gate.counting.known import Known, inputs_bounded, says_nothing
 from ollama_gate.counting.learned import LearnedBook
-from ollama_gate.counting.measuring import Meter, ModelTokenizer, images_in
+from ollama_gate.counting.measuring import Meter, Tokenizers, images_in
 from ollama_gate.counting.policy import CountingPolicy, uncountable
 from ollama_gate.counting.remembered import RememberedCounts, key_of
 from ollama_gate.counting.remote import WorkerGone
@@ -37,22 +37,6 @@ _SAMPLE_EVERY: Final = 10.0
 
 Ask = Callable[[InferenceRequest, ModelCard, Window], Awaitable[str]]
 """Asks Ollama for the text of a prompt; raises RenderError or TemplateRefused."""
-
-
-class Tokenizers(Protocol):
-    """Where tokenizers come from."""
-
-    def mark(self, card: ModelCard) -> str:
-        """What tells it from the model's own tokenizer; empty for that."""
-        ...
-
-    async def get(self, card: ModelCard) -> ModelTokenizer:
-        """The tokenizer of a model; built or loaded when needed, which takes up to some seconds.
-
-        Raises:
-            UnknownVocabulary: this model's tokens cannot be counted here.
-        """
-        ...
 
 
 class Counter:
@@ -158,6 +142,7 @@ class Counter:
         *,
         image_tokens: int | None = None,
         exactly: bool = False,
+        in_parts: bool = True,
     ) -> PromptCount:
         """Count a chat or generate prompt as well as it can be counted.
 
@@ -167,6 +152,7 @@ class Counter:
             room: the model's window.
             image_tokens: the configured cost of one image.
             exactly: count in full and with parts even where a lower bound already settles it.
+            in_parts: say what a prompt over the budget is made of, which takes as long again.
 
         Raises:
             TemplateRefused: Ollama will refuse this request whatever its length.
@@ -175,9 +161,9 @@ class Counter:
         """
         try:
             try:
-                count = await self._counted(request, card, room, image_tokens, exactly=exactly)
+                count = await self._counted(request, card, room, image_tokens, exactly=exactly, in_parts=in_parts)
             except WorkerGone:  # unloaded at this very moment: once more, with a new one
-                count = await self._counted(request, card, room, image_tokens, exactly=exactly)
+                count = await self._counted(request, card, room, image_tokens, exactly=exactly, in_parts=in_parts)
         except TemplateRefused as bad:
             if room.guarded:
                 raise
@@ -190,27 +176,35 @@ class Counter:
         return replace(count, at_most=2 * count.at_most, why=why)
 
     async def _counted(
-        self, request: InferenceRequest, card: ModelCard, room: Window, image_tokens: int | None, *, exactly: bool
+        self,
+        request: InferenceRequest,
+        card: ModelCard,
+        room: Window,
+        image: int | None,
+        *,
+        exactly: bool,
+        in_parts: bool,
     ) -> PromptCount:
         known = self.known(card)
         await self._ready(known)
         meter = known.meter
         if meter is None or not known.trust.vocabulary:
-            return await self._without_vocabulary(request, known, image_tokens)
+            return await self._without_vocabulary(request, known, image)
         least = bound.at_least(request, meter.tokenizer.facts.bytes_per_token)
         if not exactly and least > 2 * grace_limit(room):
-            most = self.bound(request, card, image_tokens) or 0
+            most = self.bound(request, card, image) or 0
             most = max(most, (least + 1) * meter.tokenizer.facts.bytes_per_token)
             return PromptCount(least, most, Rung.BOUND, Parts(messages=least), why="it was not counted further")
-        key = key_of(request, card, image_tokens, exactly=exactly)
+        key = key_of(request, card, image, exactly=exactly)
         held = self._counts.find(key)
         if held is not None and not meter.renderer.dated:
             return held
-        count = await self._count(request, known, meter, room, image_tokens)
-        if exactly or count.at_most > room.budget:
+        count = await self._count(request, known, meter, room, image)
+        over = count.at_most > room.budget
+        if exactly or (in_parts and over):
             parts = await self._in_thread(meter.parts, request, count.tokens, count.parts.media, self._now())
             count = PromptCount(count.tokens, count.at_most, count.rung, parts, why=count.why, basis=count.basis)
-        if not known.unconfirmed and (known.checked or count.basis is not Basis.HERE):
+        if (in_parts or not over) and not known.unconfirmed and (known.checked or count.basis is not Basis.HERE):
             self._counts.keep(key, count)
         return count
 

@@ -44,6 +44,22 @@ class ModelTokenizer(Protocol):
         ...
 
 
+class Tokenizers(Protocol):
+    """Where tokenizers come from."""
+
+    def mark(self, card: ModelCard) -> str:
+        """What tells it from the model's own tokenizer; empty for that."""
+        ...
+
+    async def get(self, card: ModelCard) -> ModelTokenizer:
+        """The tokenizer of a model; built or loaded when needed, which takes up to some seconds.
+
+        Raises:
+            UnknownVocabulary: this model's tokens cannot be counted here.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Meter:
     """What it takes to count one model's prompts."""

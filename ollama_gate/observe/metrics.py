@@ -99,6 +99,18 @@ class Metrics:
         self.demotions = Counter(
             prefix + "count_demotions", "Models whose count turned out not to be exact.", ["model"], registry=registry
         )
+        self.compactions = Counter(
+            prefix + "compactions",
+            "Attempts to compact a conversation: new, reused (checkpoint), or why not: does_not_fit, deadline, ...",
+            ["model", "outcome"], registry=registry,
+        )  # fmt: skip
+        self.compaction_seconds = Histogram(
+            prefix + "compaction_seconds", "Time that attempts to compact took.", ["outcome"],
+            buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+        self.compaction_saved = Counter(
+            prefix + "compaction_saved_tokens", "Prompt tokens that compaction left out.", ["model"], registry=registry
+        )
         self.alerts = Counter(
             prefix + "alerts",
             "What the guard found when it compared the ledger with /api/ps.",

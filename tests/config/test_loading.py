@@ -125,7 +125,6 @@ def test_everything_that_is_wrong_is_said_at_once(write: Write) -> None:
         ("[defaults]\nnum_ctx = 4096\nbudget = 4096", "defaults.budget", "lower budget to 4095 or less"),
         ("[defaults]\nbudget = 8192", "defaults.budget", "the window of 8192"),
         ("[defaults]\nbudget = 5000\n[models.x]\nnum_ctx = 4096", "models.x.num_ctx", "raise num_ctx"),
-        ("[defaults]\ncompaction = true", "defaults.compaction", "not part of this version"),
         ("[upstream]\nurl = 'localhost:11435'", "upstream.url", "the gate's own address"),
     ],
 )

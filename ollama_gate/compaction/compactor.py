@@ -1,0 +1,334 @@
+"""One compaction from end to end: an old checkpoint or a new plan, the archive, and the exact count of what comes out.
+
+Nothing here is trusted: what goes out was made by the gate from places in the client's own messages, has passed the
+checks, and was counted as every prompt is. Whatever fails, takes too long or is in doubt ends in `NotCompacted`, and
+the request is refused as it would have been.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+import orjson
+
+from ollama_gate.catalog.card import ModelCard
+from ollama_gate.compaction.checks import CheckFailed
+from ollama_gate.compaction.identity import conversation_of
+from ollama_gate.compaction.originals import Archive, ArchiveFailed, Checkpoints
+from ollama_gate.compaction.process import WorkerFailed, WorkerProcess
+from ollama_gate.compaction.reuse import Made, made, resumed
+from ollama_gate.compaction.terms import Terms
+from ollama_gate.config.compaction import Compaction
+from ollama_gate.counting.counter import Counter
+from ollama_gate.counting.measuring import Meter
+from ollama_gate.errors import CountingError, GateError, Refused
+from ollama_gate.requests import InferenceRequest, PromptCount
+from ollama_gate.window import Window
+
+MOST_MESSAGES: Final = 20_000
+"""Messages of a conversation that is compacted at all."""
+_ROUNDS: Final = 3
+_SLICE: Final = 32 << 10
+"""Characters that are counted in one go; then other requests' counts have their turn."""
+_PROBE: Final = ({"role": "user", "content": "Go on."}, {"role": "assistant", "content": "Noted."})
+
+Meanings = Callable[[str, Sequence[str]], Awaitable[list[float | None] | None]]
+"""How much texts mean the same as a question; None where nobody can tell."""
+
+
+class Outcome(StrEnum):
+    """What became of an attempt."""
+
+    NEW = "new"
+    REUSED = "reused"
+    DOES_NOT_FIT = "does_not_fit"
+    TOO_LARGE = "too_large"
+    DEADLINE = "deadline"
+    MEMORY = "memory"
+    FAILED = "failed"
+    """The worker ended, or something in it went wrong."""
+    CHECK_FAILED = "check_failed"
+    NOT_COUNTED = "not_counted"
+    ARCHIVE_FAILED = "archive_failed"
+
+
+class NotCompacted(GateError):
+    """The conversation could not be made shorter; it is refused."""
+
+    def __init__(self, outcome: Outcome, why: str) -> None:
+        """Carry what happened, for programs and for people."""
+        super().__init__(why)
+        self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A request that fits."""
+
+    request: InferenceRequest
+    count: PromptCount
+    outcome: Outcome
+    replaced: tuple[str, ...]
+    """The first digits of the hashes of the messages that it has no longer whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A request to be compacted, and what it is counted with."""
+
+    request: InferenceRequest
+    card: ModelCard
+    room: Window
+    image_tokens: int | None
+    size: int
+    """Bytes of its body."""
+
+    @property
+    def messages(self) -> list[Mapping[str, Any]]:
+        """The native messages."""
+        return self.request.body.get("messages") or []
+
+
+class Compactor:
+    """Compacts the conversations of one configuration. It lives on one event loop."""
+
+    def __init__(
+        self,
+        settings: Compaction,
+        *,
+        counter: Counter,
+        checkpoints: Checkpoints,
+        archive: Archive | None = None,
+        meanings: Meanings | None = None,
+        worker: WorkerProcess | None = None,
+    ) -> None:
+        """Put it together; the worker is started when it is first needed.
+
+        Args:
+            settings: what the operator wants.
+            counter: counts what comes out, as it counts every prompt.
+            checkpoints: where checkpoints are.
+            archive: where originals are kept; None keeps none.
+            meanings: compares texts by meaning, where an embedding model is configured.
+            worker: the process that makes plans.
+        """
+        self._settings = settings
+        self._counter = counter
+        self._checkpoints = checkpoints
+        self._archive = archive
+        self._meanings = meanings
+        self.worker = worker if worker is not None else WorkerProcess(settings.memory)
+        self._turn = asyncio.Lock()
+        """Held by the one conversation that the worker is at."""
+
+    async def close(self) -> None:
+        """End the worker."""
+        await self.worker.close()
+
+    async def compact(self, case: Case) -> Compacted:
+        """A request over its budget, made to fit it within the deadline.
+
+        Raises:
+            NotCompacted: it is to be refused.
+        """
+        try:
+            async with asyncio.timeout(self._settings.deadline):
+                self._measure_size(case)
+                reused = await self._reused(case)
+                return reused if reused is not None else await self._anew(case)
+        except TimeoutError:
+            why = f"it took longer than {self._settings.deadline:g} s"
+            raise NotCompacted(Outcome.DEADLINE, why) from None
+        except NotCompacted:
+            raise
+        except Exception as failure:  # whatever it is, the request is refused as it would have been
+            raise NotCompacted(Outcome.FAILED, f"{failure!r}"[:500]) from failure
+
+    # --- checkpoints
+
+    async def _reused(self, case: Case) -> Compacted | None:
+        conversation, model = conversation_of(case.request), case.card.key
+        checkpoint = await self._checkpoints.latest(conversation, model)
+        if checkpoint is None:
+            return None
+        try:
+            done = await asyncio.to_thread(resumed, case.messages, checkpoint, self._terms(0.0, 0.0))
+        except ValueError:
+            return None
+        if done is None:
+            return None
+        request = _with(case.request, done.messages)
+        count = await self._counted(case, request)
+        if count.at_most > case.room.budget:
+            return None
+        await self._keep(conversation, model, done)
+        return Compacted(request, count, Outcome.REUSED, done.replaced)
+
+    # --- a new plan
+
+    async def _anew(self, case: Case) -> Compacted:
+        done, request, count = await self._planned(case, await self._measured(case))
+        conversation, model = conversation_of(case.request), case.card.key
+        await self._keep(conversation, model, done)
+        await self._checkpoints.keep(conversation, model, done.checkpoint)
+        return Compacted(request, count, Outcome.NEW, done.replaced)
+
+    async def _planned(self, case: Case, terms: Terms) -> tuple[Made, InferenceRequest, PromptCount]:
+        """Plans and exact counts in turn, until one fills the target and does not pass it."""
+        goal = self._settings.target * case.room.budget
+        job = {"terms": terms.to_json(), "meanings": self._meanings is not None}
+        target = terms.target
+        best: tuple[Made, InferenceRequest, PromptCount] | None = None
+        async with self._turn:
+            for number in range(_ROUNDS):
+                try:
+                    if number:
+                        payload = orjson.dumps({"target": target})
+                    else:
+                        payload = await asyncio.to_thread(_job, case.messages, {**job, "target": target})
+                    told = await self._told(case, payload)
+                    done = await asyncio.to_thread(made, case.messages, told["plan"].encode(), terms)
+                except NotCompacted:
+                    if best is None:
+                        raise
+                    break
+                except CheckFailed as wrong:
+                    raise NotCompacted(Outcome.CHECK_FAILED, f"its result did not pass the checks: {wrong}") from wrong
+                except ValueError as odd:
+                    raise NotCompacted(Outcome.NOT_COUNTED, str(odd)) from odd
+                request = _with(case.request, done.messages)
+                count = await self._counted(case, request)
+                if count.at_most <= case.room.budget and (best is None or _nearer(count, best[2], goal)):
+                    best = done, request, count
+                full = told["tokens"] >= 0.9 * target
+                if count.at_most <= goal and (count.at_most >= 0.9 * goal or not full):
+                    break
+                target = max(target - (count.at_most - goal) * (1.05 if count.at_most > goal else 0.95), 1.0)
+        if best is None:
+            raise NotCompacted(Outcome.DOES_NOT_FIT, "what has to stay takes more than the budget")
+        return best
+
+    async def _told(self, case: Case, payload: bytes) -> dict[str, Any]:
+        """What the worker says to a job: a plan and what it takes."""
+        try:
+            told = await self.worker.ask(payload, lambda asked: self._answer(case, asked))
+        except WorkerFailed as failure:
+            raise NotCompacted(Outcome.FAILED, str(failure)) from failure
+        if isinstance(told.get("plan"), str) and isinstance(told.get("tokens"), int | float):
+            return told
+        try:
+            outcome = Outcome(str(told.get("outcome")))
+        except ValueError:
+            outcome = Outcome.FAILED
+        raise NotCompacted(outcome, str(told.get("cannot") or "the worker said what cannot be understood"))
+
+    async def _answer(self, case: Case, asked: Mapping[str, Any]) -> bytes:
+        if "count" in asked:
+            return orjson.dumps({"tokens": await self._tokens(case.card, asked["count"])})
+        likeness = None
+        if self._meanings is not None:
+            likeness = await self._meanings(str(asked.get("question")), asked["similar"])
+        return orjson.dumps({"likeness": likeness})
+
+    # --- counts
+
+    async def _measured(self, case: Case) -> Terms:
+        """The terms: the budget without what tools and template take, which two short prompts show."""
+        user, assistant = _PROBE
+        one, three = (_with(case.request, list(said)) for said in ((user,), (user, assistant, user)))
+        least, more = await self._counted(case, one), await self._counted(case, three)
+        if least.at_most >= case.room.budget:
+            why = "tools and template alone take more than the budget"
+            raise NotCompacted(Outcome.DOES_NOT_FIT, why)
+        own_user, own_assistant = await self._tokens(case.card, [str(said["content"]) for said in _PROBE])
+        scale = max(least.at_most / max(least.tokens, 1), 1.0)
+        each = max((more.at_most - least.at_most) / 2 - scale * (own_user + own_assistant) / 2, 0.0)
+        fixed = max(least.at_most - scale * own_user - each, 0.0)
+        image = self._counter.known(case.card).image_cost(case.image_tokens)
+        budget = case.room.budget
+        return replace(
+            self._terms(max(self._settings.target * budget - fixed, 1.0), budget - fixed),
+            each=each,
+            image=image * scale,
+            scale=scale,
+        )
+
+    def _terms(self, target: float, most: float) -> Terms:
+        settings = self._settings
+        return Terms(target, most, settings.keep_last, settings.exempt_roles, settings.exempt_tools)
+
+    async def _counted(self, case: Case, request: InferenceRequest) -> PromptCount:
+        try:
+            return await self._counter.count(
+                request, case.card, case.room, image_tokens=case.image_tokens, in_parts=False
+            )
+        except (CountingError, Refused) as failure:
+            raise NotCompacted(Outcome.NOT_COUNTED, f"the shorter prompt cannot be counted: {failure}") from failure
+
+    async def _tokens(self, card: ModelCard, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, or its bytes where there is no vocabulary."""
+        found: list[int] = []
+        for some in _slices(texts):
+            try:
+                found += await self._counter.work(card, partial(_inputs, some))
+            except CountingError:
+                return [len(text.encode("utf-8", "surrogatepass")) for text in texts]
+        return found
+
+    # --- limits and stores
+
+    def _measure_size(self, case: Case) -> None:
+        if len(case.messages) > MOST_MESSAGES:
+            raise NotCompacted(Outcome.TOO_LARGE, f"it has more than {MOST_MESSAGES} messages")
+        limit = self._settings.max_input
+        images = sum(len(image) for each in case.messages for image in each.get("images") or ())
+        if case.size - images > limit:
+            raise NotCompacted(Outcome.TOO_LARGE, f"its text is larger than {limit} bytes (compaction.max_input)")
+
+    async def _keep(self, conversation: str, model: str, done: Made) -> None:
+        if self._archive is None or not done.originals:
+            return
+        try:
+            await self._archive.keep(conversation, model, done.originals)
+        except ArchiveFailed as failure:
+            raise NotCompacted(Outcome.ARCHIVE_FAILED, f"its originals could not be archived: {failure}") from failure
+
+
+def _with(request: InferenceRequest, messages: Sequence[Mapping[str, Any]]) -> InferenceRequest:
+    return replace(request, body={**request.body, "messages": list(messages)})
+
+
+def _job(messages: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> bytes:
+    """The first frame of a job. The worker gets no pictures, only how many there are."""
+    bare = [{**each, "images": [""] * len(each["images"])} if each.get("images") else each for each in messages]
+    try:
+        return orjson.dumps({**job, "messages": bare})
+    except orjson.JSONEncodeError as odd:
+        raise ValueError(f"a message cannot be written as JSON: {odd}") from odd
+
+
+def _slices(texts: Sequence[str]) -> list[list[str]]:
+    """The texts in groups of no more than a slice; a longer text is a group of its own."""
+    groups: list[list[str]] = []
+    room = 0
+    for text in texts:
+        if not groups or len(text) > room:
+            groups.append([])
+            room = _SLICE
+        groups[-1].append(text)
+        room -= len(text)
+    return groups
+
+
+def _inputs(texts: Sequence[str], meter: Meter) -> list[int]:
+    return meter.inputs(texts)
+
+
+def _nearer(one: PromptCount, other: PromptCount, goal: float) -> bool:
+    """Whether a count is better than another: within the goal first, then the larger; beyond it the smaller."""
+    if (one.at_most <= goal) != (other.at_most <= goal):
+        return one.at_most <= goal
+    return one.at_most > other.at_most if one.at_most <= goal else one.at_most < other.at_most

@@ -1,0 +1,67 @@
+"""A conversation that is compacted: its messages, and what is known of each without counting."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+
+from ollama_gate.compaction.originals import message_hash
+from ollama_gate.compaction.pairing import Message, Unit, role_of, units
+
+
+class Conversation:
+    """Native messages in their order, with what is asked of them again and again worked out once."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        """Take the messages; nothing is worked out yet."""
+        self.messages = messages
+        self._hashes: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        """How many messages there are."""
+        return len(self.messages)
+
+    def hash(self, index: int) -> str:
+        """`originals.message_hash` of a message. Raises ValueError where it cannot be written as JSON."""
+        found = self._hashes.get(index)
+        if found is None:
+            found = self._hashes[index] = message_hash(self.messages[index])
+        return found
+
+    def text(self, index: int) -> str:
+        """The content of a message, which may be null."""
+        return self.messages[index].get("content") or ""
+
+    @cached_property
+    def roles(self) -> list[str]:
+        """The role of each message, in lower case."""
+        return [role_of(message) for message in self.messages]
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """Calls with their results."""
+        return units(self.messages)
+
+    @cached_property
+    def answers(self) -> dict[int, tuple[tuple[int, ...], ...]]:
+        """For each message with calls the results of each."""
+        return {unit.first: unit.answers for unit in self.units}
+
+    @cached_property
+    def question(self) -> int | None:
+        """The current question: the last message of a user, which need not be the last one."""
+        return next((at for at in range(len(self) - 1, -1, -1) if self.roles[at] == "user"), None)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Who speaks, as templates tell them apart: u(ser), a(ssistant), c(alls of one), t(ool), s(ystem)."""
+        short = {"user": "u", "tool": "t", "system": "s"}
+        return [
+            ("c" if message.get("tool_calls") else "a") if role == "assistant" else short.get(role, role)
+            for role, message in zip(self.roles, self.messages, strict=True)
+        ]
+
+    @cached_property
+    def neighbours(self) -> set[tuple[str, str]]:
+        """Who speaks after whom; system messages are passed over."""
+        kinds = [kind for kind in self.kinds if kind != "s"]
+        return set(pairwise(kinds))

@@ -1,0 +1,97 @@
+"""Checkpoints made and taken up again: the same beginning, compacted the same, byte for byte."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from ollama_gate.compaction.building import build
+from ollama_gate.compaction.checks import CheckFailed, check
+from ollama_gate.compaction.conversation import Conversation
+from ollama_gate.compaction.originals import SHOWN, Checkpoint, Original, likeness, original_of
+from ollama_gate.compaction.pairing import Message
+from ollama_gate.compaction.plan import Kept, Plan
+from ollama_gate.compaction.skeleton import Skeleton
+from ollama_gate.compaction.terms import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Compacted messages that have passed the checks, and what is kept because of them."""
+
+    messages: list[dict[str, Any]]
+    checkpoint: Checkpoint
+    originals: tuple[Original, ...]
+    """What the archive has to keep before they go out."""
+    replaced: tuple[str, ...]
+    """The first digits of the hash of each message that is no longer whole, in order."""
+
+
+def made(messages: Sequence[Message], packed: bytes, terms: Terms) -> Made:
+    """Make what a plan says, check it, and keep how it was made.
+
+    Args:
+        messages: what came.
+        packed: the plan, as the worker packed it.
+        terms: what it had to keep to.
+
+    Raises:
+        CheckFailed: it is not what it has to be.
+        ValueError: a message cannot be written as JSON.
+    """
+    talk = Conversation(messages)
+    try:
+        plan = Plan.unpack(packed, len(talk))
+    except ValueError as odd:
+        raise CheckFailed(str(odd)) from odd
+    built = build(talk, plan)
+    check(talk, plan, built, terms)
+    settled = Skeleton(talk, terms).tail
+    checkpoint = Checkpoint(tuple(map(likeness, messages)), settled, packed, _prefix(talk, plan, settled))
+    return Made(built, checkpoint, tuple(map(original_of, messages)), _replaced(talk, plan))
+
+
+def resumed(messages: Sequence[Message], checkpoint: Checkpoint, terms: Terms) -> Made | None:
+    """What a checkpoint makes of a conversation that has grown since; None where it is another conversation now.
+
+    Raises:
+        ValueError: a message cannot be written as JSON.
+    """
+    same = _same(messages, checkpoint)
+    if same < checkpoint.settled or not same:
+        return None
+    talk = Conversation(messages)
+    try:
+        before = Plan.unpack(checkpoint.plan, len(checkpoint.replaces)).until(same)
+        plan = replace(before, kept=(*before.kept, *map(Kept, range(same, len(talk)))))
+        built = build(talk, plan)
+        if _prefix(talk, plan, checkpoint.settled) != checkpoint.prefix:
+            return None
+        check(talk, plan, built, terms)
+    except (CheckFailed, ValueError, IndexError):
+        return None
+    return Made(built, checkpoint, tuple(map(original_of, messages[same:])), _replaced(talk, plan))
+
+
+def _same(messages: Sequence[Message], checkpoint: Checkpoint) -> int:
+    """How many messages are at the head of both."""
+    same = 0
+    for message, before in zip(messages, checkpoint.replaces, strict=False):
+        if likeness(message) != before:
+            break
+        same += 1
+    return same
+
+
+def _prefix(talk: Conversation, plan: Plan, settled: int) -> str:
+    """The hash of what stands for the first messages, ids left out."""
+    built = build(Conversation(talk.messages[:settled]), plan.until(settled))
+    mark = blake2b(digest_size=16)
+    for message in built:
+        mark.update(likeness(message).encode())
+    return mark.hexdigest()
+
+
+def _replaced(talk: Conversation, plan: Plan) -> tuple[str, ...]:
+    whole = {one.index for one in plan.kept if one.whole}
+    return tuple(talk.hash(at)[:SHOWN] for at in range(len(talk)) if at not in whole)
