@@ -1,0 +1,46 @@
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts/postgresql"
+INSTALLED = bool(list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))) or shutil.which("initdb") is not None
+needs_programs = pytest.mark.skipif(not INSTALLED, reason="PostgreSQL is not installed")
+
+
+def run(*command: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "TMPDIR": str(directory)}
+    return subprocess.run([SCRIPT, *command], env=environ, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@needs_programs
+@pytest.mark.slow
+def test_a_command_gets_a_database_that_is_gone_with_it() -> None:
+    directory = Path("/tmp/ollama-gate-tests-postgresql")  # where the server's own user may go, unlike tmp_path
+    directory.mkdir(mode=0o777, exist_ok=True)
+    directory.chmod(0o777)
+    try:
+        done = run("sh", "-c", 'pwd; echo "$OLLAMA_GATE_TEST_POSTGRES"; exit 7', directory=directory)
+        assert done.returncode == 7, done.stderr
+        where, url = done.stdout.splitlines()
+        assert where == str(ROOT)
+        address = urlsplit(url)
+        assert address.hostname == "127.0.0.1"
+        assert address.password
+        assert address.port
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((address.hostname, address.port), timeout=5).close()
+        assert list(directory.iterdir()) == []
+    finally:
+        shutil.rmtree(directory)
+
+
+def test_without_a_command_it_says_what_it_takes(tmp_path: Path) -> None:
+    done = run(directory=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "usage: scripts/postgresql COMMAND" in done.stderr
