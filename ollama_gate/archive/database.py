@@ -28,8 +28,6 @@ _POOL: Final = 4
 _PAGES: Final = 4096
 """Pages that are given back in one transaction, so that writers do not wait long for it."""
 _PRAGMAS: Final = (
-    "busy_timeout=2000",
-    "auto_vacuum=INCREMENTAL",  # of an empty file only
     "journal_mode=WAL",
     "synchronous=FULL",
     "foreign_keys=ON",
@@ -65,7 +63,7 @@ class Database:
         self.within = within
         self.file = Path(url.removeprefix(SQLITE)) if url.startswith(SQLITE) else None
         """The SQLite file; None for PostgreSQL."""
-        self._engine = _postgresql(url) if self.file is None else _sqlite(self.file)
+        self._engine = _postgresql(url) if self.file is None else _sqlite(self.file, within)
         self._failures = _failures(self.file)
         self._writer = asyncio.Lock()
         self._inode: tuple[int, int] | None = None
@@ -189,7 +187,7 @@ class Database:
         await self._engine.dispose()
 
 
-def _sqlite(file: Path) -> AsyncEngine:
+def _sqlite(file: Path, within: float) -> AsyncEngine:
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=str(file)), hide_parameters=True, pool_size=_POOL, max_overflow=0
     )
@@ -198,6 +196,12 @@ def _sqlite(file: Path) -> AsyncEngine:
     def connected(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # transactions begin when we say so, not when the driver thinks fit
         cursor = connection.cursor()
+        # Shorter than a transaction may take: a thread that waits for a lock does not hear that nobody else does.
+        cursor.execute(f"PRAGMA busy_timeout={int(within * 600)}")
+        cursor.execute("PRAGMA page_count")
+        if not cursor.fetchone()[0]:
+            # Only of an empty file: it takes the lock of a writer.
+            cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")
         for pragma in _PRAGMAS:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()

@@ -16,8 +16,10 @@ from ollama_gate.config.server import default_keys
 PREFIX = "OLLAMA_GATE_"
 UPSTREAM = "OLLAMA_UPSTREAM"
 """A short name for OLLAMA_GATE_UPSTREAM_URL."""
-OTHER_VARIABLES = frozenset({"OLLAMA_GATE_CONFIG", "OLLAMA_GATE_REAL_UPSTREAM", "OLLAMA_GATE_TEST_CACHE"})
-"""Variables with the prefix that are not keys: the file's path, and two that the tests read."""
+OTHER_VARIABLES = frozenset(
+    {"OLLAMA_GATE_CONFIG", "OLLAMA_GATE_REAL_UPSTREAM", "OLLAMA_GATE_TEST_CACHE", "OLLAMA_GATE_TEST_POSTGRES"}
+)
+"""Variables with the prefix that are not keys: the file's path, and three that the tests read."""
 SEARCH = (Path("ollama-gate.toml"), Path("/etc/ollama-gate/ollama-gate.toml"))
 LARGEST_FILE = 4 * 1024**2
 

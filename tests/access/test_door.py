@@ -211,10 +211,10 @@ async def test_keys_are_made_and_revoked_while_the_gate_runs(keys: Path) -> None
         write(keys, KeyRing(tuple(key for key in ring.keys if key.name == "second")))
         line.gate.entrance.look()
         assert (await chat(line, bearer(text))).status == 401
-        keys.write_text("broken")  # noqa: ASYNC240 - a few bytes
+        keys.write_text("broken")
         line.gate.entrance.look()
         assert (await chat(line, bearer(second))).status == 200
-        keys.unlink()  # noqa: ASYNC240 - as above
+        keys.unlink()
         line.gate.entrance.look()
         assert (await chat(line)).status == 401
 

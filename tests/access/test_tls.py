@@ -72,7 +72,7 @@ async def test_a_new_certificate_is_taken_up_and_a_bad_one_is_not(pair: Callable
         pair("one", key="two")
         gate.entrance.look()
         assert (await served(gate.address))[0] == "two.test"
-        Path(files["tls_cert"]).unlink()  # noqa: ASYNC240 - nothing else runs
+        Path(files["tls_cert"]).unlink()
         gate.entrance.look()
         assert (await served(gate.address))[0] == "two.test"
         pair("one")

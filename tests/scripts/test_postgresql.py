@@ -2,6 +2,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,8 +22,7 @@ def run(*command: str, directory: Path) -> subprocess.CompletedProcess[str]:
 @needs_programs
 @pytest.mark.slow
 def test_a_command_gets_a_database_that_is_gone_with_it() -> None:
-    directory = Path("/tmp/ollama-gate-tests-postgresql")  # where the server's own user may go, unlike tmp_path
-    directory.mkdir(mode=0o777, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(dir="/tmp"))  # where the server's own user may go, unlike tmp_path
     directory.chmod(0o777)
     try:
         done = run("sh", "-c", 'pwd; echo "$OLLAMA_GATE_TEST_POSTGRES"; exit 7', directory=directory)
