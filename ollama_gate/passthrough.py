@@ -38,14 +38,15 @@ async def pass_through(
     Returns:
         The answer, or a refusal for the caller to write when Ollama gave none.
     """
-    headers = for_upstream(request.headers, own_body=False, authorization=upstream.settings.forward_authorization)
+    authorization = upstream.settings.forward_authorization
+    lines = for_upstream(request.raw_headers, own_body=False, authorization=authorization)
     sent: bytes | AsyncIterator[bytes] | None = body
     if body is None:
         await say_continue(request)
         sent = _body(request) if request.can_read_body else None
     turn.phase, turn.sent_at, turn.verdict = Phase.FIRST_BYTE, clock(), Verdict.PASSED
     try:
-        answer = await upstream.send(request.method, target, headers, sent)
+        answer = await upstream.send(request.method, target, lines, sent)
     except UpstreamError as failure:
         turn.failed(failure)
         return unanswered(failure)

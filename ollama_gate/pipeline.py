@@ -362,10 +362,11 @@ class Pipeline:
             sent = forced.body
             turn.notes.extend(forced.notes)
             turn.reload_avoided = forced.reload_avoided
-        headers = for_upstream(request.headers, own_body=True, authorization=self.config.upstream.forward_authorization)
+        authorization = self.config.upstream.forward_authorization
+        lines = for_upstream(request.raw_headers, own_body=True, authorization=authorization)
         turn.phase, turn.sent_at = Phase.FIRST_BYTE, self._clock()
         try:
-            answer = await self._upstream.send("POST", path, headers, encode_json(sent))
+            answer = await self._upstream.send("POST", path, lines, encode_json(sent))
         except UpstreamUnreachable:
             lease.failed()  # after every other failure a load may still be under way
             raise

@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import orjson
-from multidict import CIMultiDict
 
 from ollama_gate.errors import UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
 from ollama_gate.upstream.connection import Answer, Connection
@@ -81,7 +80,7 @@ class Upstream:
         self,
         method: str,
         target: str,
-        headers: CIMultiDict[str],
+        lines: list[bytes],
         body: bytes | AsyncIterable[bytes] | None,
     ) -> Answer:
         """Send one request and return when its status line and headers are there; the body is read by the caller.
@@ -89,7 +88,7 @@ class Upstream:
         Args:
             method: any HTTP method.
             target: raw path and query, as they stand in the request line.
-            headers: what goes upstream; Host is set here, and what frames the body where it is not there yet.
+            lines: the headers that go upstream; Host is set here, and what frames the body where it is not there yet.
             body: whole, or pieces that are sent as they come.
 
         Raises:
@@ -100,14 +99,14 @@ class Upstream:
         if not self._open:
             raise UpstreamUnreachable("the gate is not started")
         if isinstance(body, bytes):
-            headers["Content-Length"] = str(len(body))
-        elif body is not None and "Content-Length" not in headers:
-            headers["Transfer-Encoding"] = "chunked"
+            lines = [*(line for line in lines if not _says_length(line)), b"Content-Length: %d" % len(body)]
+        elif body is not None and not any(map(_says_length, lines)):
+            lines = [*lines, b"Transfer-Encoding: chunked"]
             body = _chunked(body)
         elif body is None and method not in _SAFE:
-            headers["Content-Length"] = "0"
+            lines = [*lines, b"Content-Length: 0"]
         try:
-            head = request_head(method, self._prefix + target, self._named, headers)
+            head = request_head(method, self._prefix + target, self._named, lines)
         except ValueError as bad:
             raise UpstreamUnreachable(str(bad)) from bad
         if self._places is not None:
@@ -207,11 +206,11 @@ class Upstream:
         Raises:
             UpstreamError: there was no whole answer within so many seconds.
         """
-        headers: CIMultiDict[str] = CIMultiDict({"Content-Type": "application/json"} if payload is not None else {})
+        lines = [b"Content-Type: application/json"] if payload is not None else []
         body = orjson.dumps(payload) if payload is not None else None
         try:
             async with asyncio.timeout(within):
-                answer = await self.send(method, path, headers, body)
+                answer = await self.send(method, path, lines, body)
                 whole = False
                 try:
                     raw = await answer.read()
@@ -224,6 +223,10 @@ class Upstream:
         except TimeoutError as slow:
             raise UpstreamTimeout(f"Ollama did not answer {path} within {within:g} seconds") from slow
         return answer.status, raw
+
+
+def _says_length(line: bytes) -> bool:
+    return line[:15].lower() == b"content-length:"
 
 
 async def _chunked(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

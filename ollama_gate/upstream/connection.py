@@ -8,11 +8,9 @@ import asyncio
 from collections.abc import AsyncIterable, Callable
 from typing import Final, cast
 
-from multidict import CIMultiDict
-
 from ollama_gate.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
 from ollama_gate.tasks import spawn
-from ollama_gate.wire.http1 import AnswerHead, AnswerReader
+from ollama_gate.wire.http1 import AnswerHead, AnswerReader, Field
 
 _MOST_WAITING: Final = 512 * 1024
 """Bytes of a body that may wait for their reader; beyond that nothing is read from the socket."""
@@ -268,7 +266,7 @@ class Connection(asyncio.Protocol):
 class Answer:
     """Ollama's answer to one request. Give it back with `release` in any case, or cut it with `close`."""
 
-    __slots__ = ("_connection", "_give_back", "_kept", "headers", "length", "reason", "status")
+    __slots__ = ("_connection", "_give_back", "_kept", "fields", "length", "reason", "status")
 
     def __init__(self, head: AnswerHead, connection: Connection, give_back: Callable[[Connection], None]) -> None:
         """Take over a connection whose answer has begun.
@@ -279,8 +277,9 @@ class Answer:
             give_back: takes the connection when the body was read, or was cut.
         """
         self.status: int = head.status
-        self.reason: str = head.reason
-        self.headers: CIMultiDict[str] = head.headers
+        self.reason: bytes = head.reason
+        self.fields: list[Field] = head.fields
+        """Its headers as they came."""
         self.length: int | None = head.length
         """Bytes of the body where the head says it."""
         self._connection: Connection | None = connection

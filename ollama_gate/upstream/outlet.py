@@ -4,12 +4,14 @@ aiohttp's response objects work out anew what an answer of Ollama's says already
 still serve what is rare: HTTP/1.0, connections that are to be closed, and answers without a body.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
+from multidict import CIMultiDict
 
+from ollama_gate.upstream.connection import Answer
+from ollama_gate.upstream.headers import for_client
 from ollama_gate.wire.http1 import answer_head
 
 NO_BODY: Final = frozenset({204, 304})
@@ -25,19 +27,17 @@ class Outlet:
 
     __slots__ = ("_chunked", "_head", "_request", "response")
 
-    def __init__(self, request: web.BaseRequest, status: int, reason: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, request: web.BaseRequest, head: bytes, *, chunked: bool) -> None:
         """Prepare an answer; its head goes out with the first of its body, or with `flush`.
 
         Args:
             request: what is answered; see `opened` for which requests can be answered so.
-            status: three digits.
-            reason: the reason phrase.
-            headers: all but Transfer-Encoding, which is there where Content-Length is not.
+            head: the whole head, Transfer-Encoding included where the body is chunked.
+            chunked: whether it is.
         """
         self._request = request
-        self._chunked = "Content-Length" not in headers
-        head = answer_head(status, reason, headers)
-        self._head = head[:-2] + b"Transfer-Encoding: chunked\r\n\r\n" if self._chunked else head
+        self._head = head
+        self._chunked = chunked
         self.response: web.StreamResponse = NOTHING_LEFT
         """What the server is told of it."""
 
@@ -113,17 +113,28 @@ NOTHING_LEFT: Final[web.StreamResponse] = _Written()
 """What the server gets for an answer that is out already, or that nobody waits for."""
 
 
-async def opened(request: web.BaseRequest, status: int, reason: str, headers: Mapping[str, str]) -> Outlet:
-    """The outlet for an answer with these headers, which say its length where it is known.
+async def opened(request: web.BaseRequest, answer: Answer, own: dict[str, str]) -> Outlet:
+    """The outlet for an answer of Ollama's.
+
+    Args:
+        request: what is answered.
+        answer: its status, headers and length are handed on.
+        own: headers of the gate's own; they replace Ollama's of the same names.
 
     Raises:
         ConnectionError: the client has gone.
     """
+    status, sized = answer.status, answer.length is not None
     bodiless = request.method == "HEAD" or status in NO_BODY
+    lines = for_client(answer.fields, own)
     if request.version == HttpVersion11 and request.keep_alive and not bodiless:
-        return Outlet(request, status, reason, headers)
-    response = web.StreamResponse(status=status, reason=reason, headers=headers)
-    if "Content-Length" not in headers and not bodiless and request.version >= HttpVersion11:
+        if not sized:
+            own["Transfer-Encoding"] = "chunked"
+        return Outlet(request, answer_head(status, answer.reason, lines, own), chunked=not sized)
+    pairs = [line.decode("utf-8", "surrogateescape").partition(":") for line in lines]
+    headers = CIMultiDict([*((name, value.strip(" \t")) for name, _, value in pairs), *own.items()])
+    response = web.StreamResponse(status=status, reason=answer.reason.decode("latin-1"), headers=headers)
+    if not sized and not bodiless and request.version >= HttpVersion11:
         response.enable_chunked_encoding()
     writer = await response.prepare(request)
     return _ServedOutlet(request, response, writer if writer is not None else request.writer)

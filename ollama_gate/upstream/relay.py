@@ -14,7 +14,6 @@ from aiohttp import web
 from ollama_gate.errors import UpstreamError
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.connection import Answer
-from ollama_gate.upstream.headers import for_client
 from ollama_gate.upstream.outlet import NOTHING_LEFT, opened
 from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd
@@ -76,12 +75,9 @@ async def relay(
         passage: is filled in.
         clock: steady seconds.
     """
-    headers = for_client(answer.headers)
-    headers["Server"] = SERVER
-    headers.update(turn.headers())
     response = NOTHING_LEFT
     try:
-        outlet = await opened(request, answer.status, answer.reason, headers)
+        outlet = await opened(request, answer, {"Server": SERVER, **turn.headers()})
         response = outlet.response
         turn.phase, turn.status = Phase.STREAMING, answer.status
         if not answer.at_hand:
@@ -134,16 +130,14 @@ async def relay_whole(
         give_back(answer, whole=passage.whole)
     passage.first_byte_at, passage.bytes = clock(), len(body)
     observer.feed(body)
-    headers = for_client(answer.headers)
-    headers["Server"] = SERVER
-    headers.update(turn.headers())
+    own = {"Server": SERVER, **turn.headers()}
     end = passage.end(observer)
     if end.done:
-        headers["x-ollama-gate-ended"] = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))
+        own["x-ollama-gate-ended"] = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))
     turn.phase, turn.status = Phase.STREAMING, answer.status
     response = NOTHING_LEFT
     try:
-        outlet = await opened(request, answer.status, answer.reason, headers)
+        outlet = await opened(request, answer, own)
         response = outlet.response
         await outlet.end(body)
         turn.phase = Phase.DONE

@@ -302,4 +302,4 @@ def _message(body: bytes, answer: Answer) -> str:
         error = None
     if isinstance(error, str) and error:
         return error
-    return body.decode("utf-8", "replace")[:1000] or f"{answer.status} {answer.reason}"
+    return body.decode("utf-8", "replace")[:1000] or f"{answer.status} {answer.reason.decode('latin-1')}"

@@ -85,26 +85,28 @@ class _Found(Exception):
     """A key was there already."""
 
 
+_HOLDERS: Final = (dict, list)
+
+
 def _fold(value: dict[str, Any], names: frozenset[str], inner: Mapping[str, Struct], path: Path) -> dict[str, Any]:
     if not value.keys() <= names:
         value = _renamed(value, names, path)
-    for name, struct in inner.items():
-        item = value.get(name)
-        if item:
+    for name, item in value.items():
+        if item and item.__class__ in _HOLDERS and (struct := inner.get(name)) is not None:
             value[name] = _descend(item, struct, (path, name))
     return value
 
 
 def _descend(value: Any, struct: Struct, path: Path) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            if isinstance(item, dict):
+                value[index] = _descend(item, struct, (path, index))
+    elif isinstance(value, dict):
         if struct.values is None:
             return _fold(value, struct.names, struct.inner, path)
         for key, item in value.items():
             value[key] = _descend(item, struct.values, (path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            if isinstance(item, dict):
-                value[index] = _descend(item, struct, (path, index))
     return value
 
 

@@ -6,10 +6,8 @@ hexadecimal number. What is wrong is an `UpstreamBroken`, and the connection is 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
-
-from multidict import CIMultiDict
 
 from ollama_gate.errors import UpstreamBroken
 from ollama_gate.values import frozen
@@ -20,10 +18,15 @@ _MOST_SIZE_LINE: Final = 1024
 """Longest line with a chunk's size and extensions."""
 
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
-_FIELD: Final = re.compile(r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\0]*)\r\n", re.MULTILINE)
-"""One whole line: a header's name and its value."""
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
-_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+_OF_THE_CONNECTION: Final = frozenset({b"connection", b"content-length", b"transfer-encoding"})
+_MOST_DIGITS: Final = 18
+"""Of a body's length."""
+
+
+Field = tuple[bytes, bytes]
+"""One header: its name in lower case, and its line as it stands, without the line end."""
 
 
 @frozen
@@ -31,9 +34,9 @@ class AnswerHead:
     """The status line and the headers of an answer."""
 
     status: int
-    reason: str
-    headers: CIMultiDict[str]
-    """As they came, but for a Content-Length beside a chunked body, which means nothing."""
+    reason: bytes
+    fields: list[Field]
+    """The headers as they came, but for a Content-Length beside a chunked body, which means nothing."""
     length: int | None
     """Bytes of the body where they are known beforehand."""
 
@@ -124,7 +127,7 @@ class AnswerReader:
         if not held:
             end = data.find(b"\r\n\r\n")
             if 0 <= end <= MOST_HEAD_BYTES:
-                return self._after_head(data[: end + 2], data[end + 4 :])
+                return self._after_head(data[:end], data[end + 4 :])
         searched = max(0, len(held) - 3)
         held += data
         end = held.find(b"\r\n\r\n", searched)
@@ -134,44 +137,56 @@ class AnswerReader:
             if not b"HTTP/1.".startswith(bytes(held[:7])):
                 raise UpstreamBroken("what answers is not an HTTP server")
             return b""
-        head, rest = bytes(held[: end + 2]), bytes(held[end + 4 :])
+        head, rest = bytes(held[:end]), bytes(held[end + 4 :])
         held.clear()
         return self._after_head(head, rest)
 
     def _after_head(self, raw: bytes, rest: bytes) -> bytes:
-        end = raw.find(b"\r\n")
-        found = _STATUS_LINE.fullmatch(raw, 0, end)
+        first, *lines = raw.split(b"\r\n")
+        found = _STATUS_LINE.fullmatch(first)
         if found is None:
             raise UpstreamBroken("what answers is not an HTTP server")
-        status = int(found[2])
-        headers = _headers(raw[end + 2 :])
+        if raw.count(b"\r") != len(lines) or raw.count(b"\n") != len(lines) or b"\0" in raw:
+            raise UpstreamBroken("a header of Ollama's answer holds a line end")
+        version, digits, reason = found.groups()
+        status = int(digits)
+        fields: list[Field] = []
+        said: dict[bytes, list[bytes]] = {}
+        for line in lines:
+            name, colon, text = line.partition(b":")
+            if not colon or not (name.isalpha() or _NAME.fullmatch(name)):
+                raise UpstreamBroken("a header of Ollama's answer is none")
+            name = name.lower()
+            fields.append((name, line))
+            if name in _OF_THE_CONNECTION:
+                said.setdefault(name, []).append(text.strip(b" \t"))
         if status < 200:
             if status == 101:
                 raise UpstreamBroken("Ollama wants to speak another protocol")
             return self._until_head(rest)  # something by the way, such as 100 Continue
-        length = self._framing(status, headers)
-        self.keep_alive = found[1] == b"1"
-        if "Connection" in headers:
-            tokens = ",".join(headers.getall("Connection")).lower()
-            self.keep_alive = "close" not in tokens and (self.keep_alive or "keep-alive" in tokens)
-        self.head = AnswerHead(status, (found[3] or b"").decode("latin-1"), headers, length)
+        codings, lengths = said.get(b"transfer-encoding"), said.get(b"content-length")
+        if codings and lengths:
+            fields, lengths = [field for field in fields if field[0] != b"content-length"], None
+        length = self._framing(status, codings, lengths)
+        self.keep_alive = version == b"1"
+        if b"connection" in said:
+            tokens = b",".join(said[b"connection"]).lower()
+            self.keep_alive = b"close" not in tokens and (self.keep_alive or b"keep-alive" in tokens)
+        self.head = AnswerHead(status, reason or b"", fields, length)
         return self.feed(rest) if rest else b""
 
-    def _framing(self, status: int, headers: CIMultiDict[str]) -> int | None:
+    def _framing(self, status: int, codings: list[bytes] | None, lengths: list[bytes] | None) -> int | None:
         """Decide how the body ends (RFC 9112, 6.3)."""
-        codings = headers.getall("Transfer-Encoding", None)
         length: int | None = None
-        if codings is not None:
-            if ",".join(codings).strip().lower() != "chunked":
+        if codings:
+            if b",".join(codings).strip().lower() != b"chunked":
                 raise UpstreamBroken("Ollama's answer has a transfer coding that is not known here")
-            headers.popall("Content-Length", None)
-        elif "Content-Length" in headers:
-            values = headers.getall("Content-Length")
-            if len(values) > 1 or not _LENGTH.fullmatch(values[0]):  # or said twice, which is well if it is the same
-                values = list({text.strip() for value in values for text in value.split(",")})
-                if len(values) > 1 or not _LENGTH.fullmatch(values[0]):
+        elif lengths:
+            if len(lengths) > 1 or not _is_length(lengths[0]):  # said twice it is well if it is the same
+                lengths = list({text.strip() for value in lengths for text in value.split(b",")})
+                if len(lengths) > 1 or not _is_length(lengths[0]):
                     raise UpstreamBroken("Ollama's answer has a Content-Length that is none")
-            length = int(values[0])
+            length = int(lengths[0])
         if self._bodiless or status in (204, 304):
             self._state = _DONE
         elif codings:
@@ -252,49 +267,48 @@ class AnswerReader:
         self._state = _DONE
 
 
-def _headers(raw: bytes) -> CIMultiDict[str]:
-    """The headers of a head, given without its first line; each ends with CR LF."""
-    text = raw.decode("utf-8", "surrogateescape")
-    pairs = _FIELD.findall(text)
-    if len(pairs) != text.count("\n"):
-        raise UpstreamBroken("a header of Ollama's answer is none, or holds a line end")
-    if " \r" in text or "\t\r" in text:
-        pairs = [(name, value.rstrip(" \t")) for name, value in pairs]
-    return CIMultiDict(pairs)
+def _is_length(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= _MOST_DIGITS
 
 
-def request_head(method: str, target: str, host: str, headers: CIMultiDict[str]) -> bytes:
+def request_head(method: str, target: str, host: str, lines: Sequence[bytes]) -> bytes:
     """The bytes of a request's head.
 
     Args:
         method: any HTTP method.
         target: raw path and query.
         host: what the Host header says.
-        headers: all others, Content-Length or Transfer-Encoding included.
+        lines: all other headers, Content-Length or Transfer-Encoding included.
 
     Raises:
         ValueError: a part of it holds a line end, and would so become two.
     """
-    return _head([f"{method} {target} HTTP/1.1", f"Host: {host}"], headers)
+    first = f"{method} {target} HTTP/1.1".encode("utf-8", "surrogateescape")
+    lines = [first, b"Host: " + host.encode(), *lines, b"\r\n"]
+    text = b"".join(lines[:-1])
+    if b"\n" in text or b"\r" in text or b"\0" in text:
+        raise ValueError(_TORN)
+    return b"\r\n".join(lines)
 
 
-def answer_head(status: int, reason: str, headers: Mapping[str, str]) -> bytes:
+def answer_head(status: int, reason: bytes, lines: Sequence[bytes], own: Mapping[str, str]) -> bytes:
     """The bytes of an answer's head.
 
     Args:
         status: three digits.
         reason: the reason phrase.
-        headers: all of them, Content-Length or Transfer-Encoding included.
+        lines: the headers that are handed on, as an `AnswerReader` read them.
+        own: what is added to them, Content-Length or Transfer-Encoding included where they say neither.
 
     Raises:
-        ValueError: a part of it holds a line end, and would so become two.
+        ValueError: a header of `own` holds a line end, and would so become two.
     """
-    return _head([f"HTTP/1.1 {status} {reason}"], headers)
+    added = [f"{name}: {text}" for name, text in own.items()]
+    text = "".join(added)
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise ValueError(_TORN)
+    last = "\r\n".join(added).encode("utf-8", "surrogateescape")
+    return b"\r\n".join((b"HTTP/1.1 %d %b" % (status, reason), *lines, last, b"\r\n"))
 
 
-def _head(first: list[str], headers: Mapping[str, str]) -> bytes:
-    head = "\r\n".join([*first, *[f"{name}: {value}" for name, value in headers.items()], "\r\n"])
-    ends = len(first) + len(headers) + 1
-    if head.count("\n") != ends or head.count("\r") != ends or "\0" in head:
-        raise ValueError("a head holds a line end where there may be none")
-    return head.encode("utf-8", "surrogateescape")
+_TORN: Final = "a head holds a line end where there may be none"

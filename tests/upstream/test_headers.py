@@ -3,11 +3,28 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from multidict import CIMultiDict
 
 from ollama_gate.upstream.headers import HOP_BY_HOP, connection_named, for_client, for_upstream
+from ollama_gate.wire.http1 import Field
 
-SENT = CIMultiDict(
+
+def pairs(headers: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers]
+
+
+def fields(headers: list[tuple[str, str]]) -> list[Field]:
+    return [(name.lower(), name + b": " + value) for name, value in pairs(headers)]
+
+
+def names(lines: list[bytes]) -> list[bytes]:
+    return [line.partition(b":")[0] for line in lines]
+
+
+def named(lines: list[bytes], name: str) -> list[bytes]:
+    return [line.partition(b": ")[2] for line in lines if line.lower().startswith(name.lower().encode() + b":")]
+
+
+SENT = pairs(
     [
         ("Host", "gate.example.org"),
         ("Origin", "null"),
@@ -37,23 +54,22 @@ SENT = CIMultiDict(
 @pytest.mark.parametrize("authorization", [True, False])
 def test_what_is_passed_on_keeps_the_bodys_own_headers(*, authorization: bool) -> None:
     out = for_upstream(SENT, own_body=False, authorization=authorization)
-    kept = ["Content-Type", "Content-Length", "Content-Encoding", "Accept-Encoding", "User-Agent"]
-    assert [name for name in out if name not in ("X-Own", "x-session-id", "Authorization")] == kept
-    assert out.getall("X-Own") == ["a", "b"]
-    assert ("Authorization" in out) == authorization
+    kept = [b"Content-Type", b"Content-Length", b"Content-Encoding", b"Accept-Encoding", b"User-Agent"]
+    assert [name for name in names(out) if name not in (b"X-Own", b"x-session-id", b"Authorization")] == kept
+    assert named(out, "X-Own") == [b"a", b"b"]
+    assert bool(named(out, "Authorization")) == authorization
 
 
 def test_the_gates_own_body_has_the_gates_own_headers() -> None:
     out = for_upstream(SENT, own_body=True, authorization=False)
-    assert out["Content-Type"] == "application/json"
-    assert out.getall("Content-Type") == ["application/json"]
+    assert named(out, "Content-Type") == [b"application/json"]
     for name in ("Content-Length", "Content-Encoding", "Accept-Encoding", "Transfer-Encoding", "Authorization"):
-        assert name not in out
-    assert out["User-Agent"] == "agent"
+        assert not named(out, name)
+    assert named(out, "User-Agent") == [b"agent"]
 
 
 def test_answers_lose_what_belongs_to_one_connection_only() -> None:
-    answer = CIMultiDict(
+    answer = fields(
         [
             ("Connection", "close, X-Hop"),
             ("X-Hop", "1"),
@@ -63,35 +79,37 @@ def test_answers_lose_what_belongs_to_one_connection_only() -> None:
             ("Set-Cookie", "a"),
             ("set-cookie", "b"),
             ("Date", "now"),
+            ("Server", "Ollama's own"),
         ]
     )
-    out = for_client(answer)
-    assert {name.lower() for name in out} == {"content-type", "content-encoding", "set-cookie", "date"}
-    assert out.getall("Set-Cookie") == ["a", "b"]
+    out = for_client(answer, {"server": "the gate", "x-note": "J\udcfcrgen"})
+    assert {name.lower() for name in names(out)} == {b"content-type", b"content-encoding", b"set-cookie", b"date"}
+    assert named(out, "Set-Cookie") == [b"a", b"b"]
 
 
 @pytest.mark.parametrize(
-    ("values", "names"),
+    ("values", "found"),
     [
         ([], set()),
-        (["close"], {"close"}),
-        (["A, b ,C"], {"a", "b", "c"}),
-        (["a", "b"], {"a", "b"}),
-        ([",,"], {""}),
+        ([b"close"], {b"close"}),
+        ([b"A, b ,C"], {b"a", b"b", b"c"}),
+        ([b"a", b"b"], {b"a", b"b"}),
+        ([b",,"], {b""}),
     ],
 )
-def test_a_connection_header_names_others(values: list[str], names: set[str]) -> None:
-    assert connection_named(values) == names
+def test_a_connection_header_names_others(values: list[bytes], found: set[bytes]) -> None:
+    assert connection_named(values) == found
 
 
-NAMES = st.sampled_from([*sorted(HOP_BY_HOP), "Host", "X-A", "x-b", "Cookie", "Content-Length", "Origin"])
+NAMES = st.sampled_from(
+    [*sorted(name.decode() for name in HOP_BY_HOP), "Host", "X-A", "x-b", "Cookie", "Content-Length", "Origin"]
+)
 
 
 @given(st.lists(st.tuples(NAMES, st.text(st.characters(codec="ascii"), max_size=5))), st.booleans(), st.booleans())
 def test_nothing_that_is_kept_back_gets_through(
     headers: list[tuple[str, str]], own_body: object, authorization: object
 ) -> None:
-    sent = CIMultiDict(headers)
-    up = for_upstream(sent, own_body=bool(own_body), authorization=bool(authorization))
-    assert not {name.lower() for name in up} & {*HOP_BY_HOP, "host", "origin", "cookie"}
-    assert not {name.lower() for name in for_client(sent)} & HOP_BY_HOP
+    up = for_upstream(pairs(headers), own_body=bool(own_body), authorization=bool(authorization))
+    assert not {name.lower() for name in names(up)} & {*HOP_BY_HOP, b"host", b"origin", b"cookie"}
+    assert not {name.lower() for name in names(for_client(fields(headers), ()))} & HOP_BY_HOP

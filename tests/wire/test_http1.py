@@ -6,10 +6,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from multidict import CIMultiDict
 
 from ollama_gate.errors import UpstreamBroken
-from ollama_gate.wire.http1 import MOST_HEAD_BYTES, AnswerReader, request_head
+from ollama_gate.wire.http1 import MOST_HEAD_BYTES, AnswerReader, answer_head, request_head
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -53,7 +52,7 @@ def test_a_body_of_known_length_is_the_same_wherever_the_reads_fall(body: bytes,
     assert reader.done
     assert reader.head is not None
     assert reader.head.length == len(body)
-    assert reader.head.headers["content-type"] == "application/x-ndjson"
+    assert dict(reader.head.fields)[b"content-type"] == b"Content-Type: application/x-ndjson"
 
 
 @given(body=st.binary(max_size=200), at=PIECES)
@@ -131,7 +130,7 @@ def test_a_length_beside_a_chunked_body_means_nothing_and_is_not_handed_on() -> 
     assert body == b"hello"
     assert reader.head is not None
     assert reader.head.length is None
-    assert "Content-Length" not in reader.head.headers
+    assert b"content-length" not in dict(reader.head.fields)
 
 
 @pytest.mark.parametrize("status", [204, 304])
@@ -144,7 +143,7 @@ def test_the_answer_to_a_head_request_has_no_body() -> None:
     reader, body = read([HEAD + b"Content-Length: 5\r\n\r\n"], bodiless=True)
     assert (body, reader.done) == (b"", True)
     assert reader.head is not None
-    assert reader.head.headers["Content-Length"] == "5"
+    assert dict(reader.head.fields)[b"content-length"] == b"Content-Length: 5"
 
 
 def test_an_interim_answer_is_passed_over() -> None:
@@ -200,7 +199,7 @@ def test_a_reader_reads_one_answer_after_another() -> None:
 
 
 def test_a_request_head_is_written() -> None:
-    headers = CIMultiDict({"Content-Type": "application/json", "X-Name": "J\udcfcrgen"})
+    headers = [b"Content-Type: application/json", b"X-Name: J\xfcrgen"]
     assert request_head("POST", "/api/chat?x=%20", "127.0.0.1:11434", headers) == (
         b"POST /api/chat?x=%20 HTTP/1.1\r\nHost: 127.0.0.1:11434\r\nContent-Type: application/json\r\n"
         b"X-Name: J\xfcrgen\r\n\r\n"
@@ -210,6 +209,15 @@ def test_a_request_head_is_written() -> None:
 @pytest.mark.parametrize("evil", ["a\r\nX: b", "a\nX: b", "a\rb", "a\0b"])
 def test_no_header_can_become_two(evil: str) -> None:
     with pytest.raises(ValueError, match="line end"):
-        request_head("GET", "/", "host", CIMultiDict({"X": evil}))
+        request_head("GET", "/", "host", [b"X: " + evil.encode()])
     with pytest.raises(ValueError, match="line end"):
-        request_head("GET", "/" + evil, "host", CIMultiDict())
+        request_head("GET", "/" + evil, "host", [])
+    with pytest.raises(ValueError, match="line end"):
+        answer_head(200, b"OK", [], {"X": evil})
+
+
+def test_an_answer_head_is_written() -> None:
+    own = {"Server": "gate", "X-Name": "J\udcfcrgen"}
+    assert answer_head(404, b"Not here", [b"Date: now"], own) == (
+        b"HTTP/1.1 404 Not here\r\nDate: now\r\nServer: gate\r\nX-Name: J\xfcrgen\r\n\r\n"
+    )
