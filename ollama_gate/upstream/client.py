@@ -117,7 +117,9 @@ class Upstream:
                 kept = self._kept()
                 connection = kept if kept is not None else await self._connect()
                 try:
-                    answer = await connection.exchange(head, body, bodiless=method == "HEAD")
+                    connection.start(head, body, bodiless=method == "HEAD")
+                    while (answer := connection.head) is None:
+                        await connection.changed()
                 except UpstreamBroken:
                     if kept is None or kept.heard or body is not None or method not in _SAFE:
                         raise

@@ -5,7 +5,7 @@ between the socket and the reader but this one. A reader that is slow makes the 
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import Final, cast
 
 from ollama_gate.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
@@ -93,8 +93,7 @@ class Connection(asyncio.Protocol):
             return
         if reader.excess:
             self.abort()
-        if (waiter := self._waiter) is not None and not waiter.done():
-            waiter.set_result(None)
+        self._wake()
 
     def eof_received(self) -> bool:
         """Let the transport close itself."""
@@ -130,8 +129,8 @@ class Connection(asyncio.Protocol):
 
     # What the client calls.
 
-    async def exchange(self, head: bytes, body: bytes | AsyncIterable[bytes] | None, *, bodiless: bool) -> AnswerHead:
-        """Send a request and wait for the head of its answer.
+    def start(self, head: bytes, body: bytes | AsyncIterable[bytes] | None, *, bodiless: bool) -> None:
+        """Send a request; `head` is there once its answer has begun.
 
         Args:
             head: the request's head, with Content-Length, or with Transfer-Encoding where the body is framed already.
@@ -139,8 +138,7 @@ class Connection(asyncio.Protocol):
             bodiless: the answer has no body whatever it says.
 
         Raises:
-            UpstreamTimeout: silence for longer than the idle timeout.
-            UpstreamBroken: the connection ended, or what came is not HTTP.
+            UpstreamBroken: the connection has ended.
         """
         transport = self._transport
         if transport is None or self.closed:
@@ -158,22 +156,32 @@ class Connection(asyncio.Protocol):
             if body is not None:
                 self._body_task = spawn(self._send(body), name="request body", quiet=True)
         self._watch()
-        reader = self._reader
-        while reader.head is None:
-            await self._wait()
-        return reader.head
 
-    async def readany(self) -> bytes:
-        """The bytes of the body that are there, waiting for some; empty at its end.
+    @property
+    def head(self) -> AnswerHead | None:
+        """The head of the answer; None before it is there."""
+        return self._reader.head
+
+    def changed(self) -> Awaitable[None]:
+        """Wait until something has come or ended.
 
         Raises:
-            UpstreamError: there will be no more, though the body is not at its end.
+            UpstreamTimeout: silence for longer than the idle timeout.
+            UpstreamBroken: the connection ended, or what came is not HTTP. All of these are raised at once, before
+                there is anything to wait for.
         """
+        if self._failure is not None:
+            raise self._failure
+        if self.closed:
+            raise UpstreamBroken("the connection to Ollama is closed")
+        waiter = self._waiter = self._loop.create_future()
+        return waiter
+
+    def take(self) -> bytes:
+        """The bytes of the body that are there; empty when there are none."""
         parts = self._parts
-        while not parts:
-            if self._reader.done:
-                return b""
-            await self._wait()
+        if not parts:
+            return b""
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         self._waiting = 0
@@ -185,13 +193,13 @@ class Connection(asyncio.Protocol):
         return data
 
     @property
-    def at_hand(self) -> bool:
-        """Whether some of the body is there, or there is nothing to wait for."""
-        return bool(self._parts) or self._reader.done
+    def complete(self) -> bool:
+        """Whether all of the body has come, to its proper end."""
+        return self._reader.done
 
     @property
     def done(self) -> bool:
-        """Whether all of the body has been read, and came to its proper end."""
+        """Whether all of the body has come and was taken."""
         return self._reader.done and not self._parts
 
     @property
@@ -215,20 +223,9 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def _wait(self) -> None:
-        """Wait until something has changed."""
-        if self._failure is not None:
-            raise self._failure
-        if self.closed:
-            raise UpstreamBroken("the connection to Ollama is closed")
-        waiter = self._waiter = self._loop.create_future()
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     async def _send(self, body: AsyncIterable[bytes]) -> None:
         try:
@@ -292,21 +289,35 @@ class Answer:
         Raises:
             UpstreamError: the answer breaks off.
         """
+        while not (data := self.take()) and not self.done:
+            await self.changed()
+        return data
+
+    def take(self) -> bytes:
+        """The bytes of the body that are there; empty when there are none."""
         if self._kept is not None:
             data, self._kept = self._kept, b""
             return data
+        return b"" if self._connection is None else self._connection.take()
+
+    def changed(self) -> Awaitable[None]:
+        """Wait until there is more of the body, or it has ended.
+
+        Raises:
+            UpstreamError: the answer breaks off, which is raised at once.
+        """
         if self._connection is None:
-            return b""
-        return await self._connection.readany()
+            raise UpstreamBroken("the answer was given back")
+        return self._connection.changed()
 
     @property
-    def at_hand(self) -> bool:
-        """Whether `readany` gives something without waiting."""
-        return bool(self._kept) or self._connection is None or self._connection.at_hand
+    def complete(self) -> bool:
+        """Whether all of the body has come, to its proper end."""
+        return self._connection is None or self._connection.complete
 
     @property
     def done(self) -> bool:
-        """Whether all of the body has been read, and came to its proper end."""
+        """Whether all of the body has come and was taken."""
         return not self._kept and (self._connection is None or self._connection.done)
 
     async def read(self) -> bytes:

@@ -4,6 +4,7 @@ aiohttp's response objects work out anew what an answer of Ollama's says already
 still serve what is rare: HTTP/1.0, connections that are to be closed, and answers without a body.
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
 from aiohttp import HttpVersion11, web
@@ -22,7 +23,8 @@ _MOST_WAITING: Final = 64 * 1024
 class Outlet:
     """One answer on its way out. `write` as often as there is something, then `end`.
 
-    All of it raises ConnectionError when the client has gone.
+    Each of them gives what to wait for before the next one, as where the client is slow, or None; and raises
+    ConnectionError, at once or when waited for, when the client has gone.
     """
 
     __slots__ = ("_chunked", "_head", "_request", "response")
@@ -41,55 +43,50 @@ class Outlet:
         self.response: web.StreamResponse = NOTHING_LEFT
         """What the server is told of it."""
 
-    def flush(self) -> None:
+    def flush(self) -> Awaitable[None] | None:
         """Send the head now: nobody knows when there will be something of the body."""
         head, self._head = self._head, b""
-        self._send(head)
+        return self._send(head)
 
-    async def write(self, data: bytes) -> None:
-        """Send some of the body; waits while the client is slow."""
+    def write(self, data: bytes) -> Awaitable[None] | None:
+        """Send some of the body."""
         head, self._head = self._head, b""
-        self._send(b"%b%x\r\n%b\r\n" % (head, len(data), data) if self._chunked else head + data)
-        await self._drained()
+        return self._send(b"%b%x\r\n%b\r\n" % (head, len(data), data) if self._chunked else head + data)
 
-    async def end(self, data: bytes = b"") -> None:
+    def end(self, data: bytes = b"") -> Awaitable[None] | None:
         """Send the last of the body, or what is left to say when that is out already."""
         head, self._head = self._head, b""
         if self._chunked:
             data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
-        if data or head:
-            self._send(head + data)
-            await self._drained()
+        return self._send(head + data)
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> Awaitable[None] | None:
         transport = self._request.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has gone")
-        transport.write(data)
-
-    async def _drained(self) -> None:
-        transport = self._request.transport
-        if transport is not None and transport.get_write_buffer_size() > _MOST_WAITING:
-            await self._request.writer.drain()
+        if data:
+            transport.write(data)
+        return self._request.writer.drain() if transport.get_write_buffer_size() > _MOST_WAITING else None
 
 
 class _ServedOutlet(Outlet):
     """The same by means of the server's own response."""
 
-    __slots__ = ("_writer",)
+    __slots__ = ()
 
-    def __init__(self, request: web.BaseRequest, response: web.StreamResponse, writer: AbstractStreamWriter) -> None:
+    def __init__(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
         self._request = request
-        self._writer = writer
         self.response = response
 
-    def flush(self) -> None:
-        self._writer.send_headers()
+    async def flush(self) -> None:
+        await self.response.prepare(self._request)
 
     async def write(self, data: bytes) -> None:
-        await self._writer.write(data)
+        await self.response.prepare(self._request)
+        await self.response.write(data)
 
     async def end(self, data: bytes = b"") -> None:
+        await self.response.prepare(self._request)
         await self.response.write_eof(data)
 
 
@@ -113,28 +110,23 @@ NOTHING_LEFT: Final[web.StreamResponse] = _Written()
 """What the server gets for an answer that is out already, or that nobody waits for."""
 
 
-async def opened(request: web.BaseRequest, answer: Answer, own: dict[str, str]) -> Outlet:
-    """The outlet for an answer of Ollama's.
+def opened(request: web.BaseRequest, answer: Answer, own: dict[str, str]) -> Outlet:
+    """The outlet for an answer of Ollama's; nothing is sent yet.
 
     Args:
         request: what is answered.
         answer: its status, headers and length are handed on.
         own: headers of the gate's own; they replace Ollama's of the same names.
-
-    Raises:
-        ConnectionError: the client has gone.
     """
-    status, sized = answer.status, answer.length is not None
-    bodiless = request.method == "HEAD" or status in NO_BODY
-    lines = for_client(answer.fields, own)
+    lines, chunked = for_client(answer.fields, own), answer.length is None
+    bodiless = request.method == "HEAD" or answer.status in NO_BODY
     if request.version == HttpVersion11 and request.keep_alive and not bodiless:
-        if not sized:
+        if chunked:
             own["Transfer-Encoding"] = "chunked"
-        return Outlet(request, answer_head(status, answer.reason, lines, own), chunked=not sized)
+        return Outlet(request, answer_head(answer.status, answer.reason, lines, own), chunked=chunked)
     pairs = [line.decode("utf-8", "surrogateescape").partition(":") for line in lines]
     headers = CIMultiDict([*((name, value.strip(" \t")) for name, _, value in pairs), *own.items()])
-    response = web.StreamResponse(status=status, reason=answer.reason.decode("latin-1"), headers=headers)
-    if not sized and not bodiless and request.version >= HttpVersion11:
+    response = web.StreamResponse(status=answer.status, reason=answer.reason.decode("latin-1"), headers=headers)
+    if chunked and not bodiless and request.version >= HttpVersion11:
         response.enable_chunked_encoding()
-    writer = await response.prepare(request)
-    return _ServedOutlet(request, response, writer if writer is not None else request.writer)
+    return _ServedOutlet(request, response)

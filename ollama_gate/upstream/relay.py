@@ -19,6 +19,7 @@ from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd
 
 SERVER: Final = "ollama-gate"
+_STREAMING, _OVER = Phase.STREAMING, Phase.DONE  # an enum's members are slow to get (Python 3.11)
 _WHOLE: Final = 1 << 20
 """Longest answer, in bytes, that is handed on in one piece."""
 
@@ -77,23 +78,29 @@ async def relay(
     """
     response = NOTHING_LEFT
     try:
-        outlet = await opened(request, answer, {"Server": SERVER, **turn.headers()})
+        outlet = opened(request, answer, {"Server": SERVER, **turn.headers()})
         response = outlet.response
-        turn.phase, turn.status = Phase.STREAMING, answer.status
-        if not answer.at_hand:
-            outlet.flush()
-        read, write, look = answer.readany, outlet.write, observer.feed
-        while data := await read():
-            if passage.first_byte_at is None:
-                passage.first_byte_at = clock()
-            passage.bytes += len(data)
-            look(data)
-            if answer.done:
-                break
-            await write(data)
+        turn.phase, turn.status = _STREAMING, answer.status
+        data = answer.take()
+        if not data and (slow := outlet.flush()) is not None:
+            await slow
+        while data or not answer.done:
+            if not data:
+                await answer.changed()
+            else:
+                if passage.first_byte_at is None:
+                    passage.first_byte_at = clock()
+                passage.bytes += len(data)
+                observer.feed(data)
+                if answer.done:
+                    break  # the last of it goes out with the end mark
+                if (slow := outlet.write(data)) is not None:
+                    await slow
+            data = answer.take()
         passage.whole = True
-        await outlet.end(data)
-        turn.phase = Phase.DONE
+        if (slow := outlet.end(data)) is not None:
+            await slow
+        turn.phase = _OVER
     except UpstreamError as failure:
         turn.failed(failure)
         abort(request)
@@ -124,7 +131,7 @@ async def relay_whole(
     if length is None or length > _WHOLE:
         return await relay(request, answer, turn=turn, observer=observer, passage=passage, clock=clock)
     try:
-        body = await answer.read()
+        body = answer.take() if answer.complete else await answer.read()
         passage.whole = True
     finally:
         give_back(answer, whole=passage.whole)
@@ -134,16 +141,15 @@ async def relay_whole(
     end = passage.end(observer)
     if end.done:
         own["x-ollama-gate-ended"] = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))
-    turn.phase, turn.status = Phase.STREAMING, answer.status
-    response = NOTHING_LEFT
+    turn.phase, turn.status = _STREAMING, answer.status
+    outlet = opened(request, answer, own)
     try:
-        outlet = await opened(request, answer, own)
-        response = outlet.response
-        await outlet.end(body)
-        turn.phase = Phase.DONE
+        if (slow := outlet.end(body)) is not None:
+            await slow
+        turn.phase = _OVER
     except ConnectionError:
         turn.left = True
-    return response
+    return outlet.response
 
 
 def abort(request: web.BaseRequest) -> None:
