@@ -3,14 +3,14 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from ollama_gate.admission.alerts import Alert
 from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.gatekeeper import Gatekeeper
+from ollama_gate.admission.hold import Hold
 from ollama_gate.admission.queue import QueuePolicy, SlotQueue
 from ollama_gate.admission.residents import Reported, read_ps
 from ollama_gate.admission.shapes import UnknownShape, shape_from_show
@@ -25,36 +25,14 @@ from ollama_gate.observe.instruments import Read
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.policies import Applied, Dispute
 from ollama_gate.requests import Control
-from ollama_gate.sharing import Hold, SharedRunners
+from ollama_gate.sharing import SharedRunners
 from ollama_gate.upstream.client import Upstream
+
+# An enum's members are slow to get (Python 3.11).
+_LOAD, _UNLOAD, _REMOTE = Control.LOAD, Control.UNLOAD, Mode.REMOTE
 
 GUARD_EVERY: Final = 15.0
 """Seconds between two looks at /api/ps."""
-
-
-class FreePass:
-    """The lease of a request that holds nothing: its model is unknown to Ollama, or runs in the cloud."""
-
-    __slots__ = ("waited",)
-
-    def __init__(self) -> None:
-        """Hold nothing."""
-        self.waited = 0.0
-
-    def answered(self) -> None:
-        """Nothing follows from it."""
-
-    def failed(self) -> None:
-        """Nothing follows from it."""
-
-    async def __aenter__(self) -> Self:
-        """Enter at once."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave."""
 
 
 class Admission:
@@ -113,14 +91,14 @@ class Admission:
         self, card: ModelCard | None, applied: Applied, client: str, control: Control, *, priority: int = 0
     ) -> Hold:
         """A hold on a slot and memory, to be entered with `async with`."""
-        if card is None or card.mode is Mode.REMOTE:
-            return FreePass()
+        if card is None or card.mode is _REMOTE:
+            return Hold()  # of nothing: the model is unknown to Ollama, or runs in the cloud
         self._cards[card.runner] = card
         demand = self.demand(card, applied)
         lease = self.gatekeeper.lease(card.runner, client, demand, priority=priority, control=control, name=card.name)
-        if control is Control.UNLOAD:
+        if control is _UNLOAD:
             return lease
-        return self._shared.hold(card, lease, slots=0 if control is Control.LOAD else 1)
+        return self._shared.hold(card, lease, slots=0 if control is _LOAD else 1)
 
     def demand(self, card: ModelCard, applied: Applied) -> Demand:
         """What this model takes when it is loaded as the gate asks for it."""

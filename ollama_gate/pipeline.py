@@ -14,6 +14,7 @@ from typing import Final
 from aiohttp import web
 
 from ollama_gate import refusals, window
+from ollama_gate.admission.hold import Hold
 from ollama_gate.admitting import Admission
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
@@ -33,7 +34,6 @@ from ollama_gate.receive import read_body, read_form
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import Lane
 from ollama_gate.settle import Settler
-from ollama_gate.sharing import Hold
 from ollama_gate.shortening import Shortener, told
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn, Verdict
@@ -127,9 +127,10 @@ class Pipeline:
                 caller.book(judged.count)
                 client, priority = caller.key.id, caller.key.priority
             turn.phase = Phase.QUEUED
-            async with self._admission.lease(
-                card, judged.applied, client, inference.control, priority=priority
-            ) as lease:
+            lease = self._admission.lease(card, judged.applied, client, inference.control, priority=priority)
+            if (waiting := lease.enter()) is not None:
+                await waiting
+            try:
                 turn.wait_seconds = lease.waited
                 sending = self._send(request, inference, judged, turn, lease, body)
                 if inference.as_it_came:  # what Ollama reports is the sum of several prompts: nothing to learn from
@@ -156,6 +157,8 @@ class Pipeline:
                         response = await translation.stream(sending)
                     else:
                         response = await translation.whole(await sending)
+            finally:
+                lease.leave()
             room, count = judged.applied.window, judged.count
             if card is not None and room is not None and count is not None and passage.whole:
                 self._counter.learn(inference, card, room, count, passage.end(observer))
@@ -374,13 +377,14 @@ class Pipeline:
             lease.answered()
         else:
             lease.failed()
-        try:
-            await self._understood(answer, inference, judged)
-        except BaseException as failure:
-            if isinstance(failure, Refused):
-                lease.answered()  # only a loaded model can say that a prompt does not fit
-            answer.close()
-            raise
+        if answer.status >= 400:
+            try:
+                await self._understood(answer, inference, judged)
+            except BaseException as failure:
+                if isinstance(failure, Refused):
+                    lease.answered()  # only a loaded model can say that a prompt does not fit
+                answer.close()
+                raise
         return answer
 
     def _writer(
@@ -419,8 +423,6 @@ class Pipeline:
 
     async def _understood(self, answer: Answer, inference: InferenceRequest, judged: Judged) -> None:
         """Turn Ollama's own "does not fit" into the gate's refusal: clients understand that one."""
-        if answer.status < 400:
-            return
         found = await overflow_of(answer)
         if found is None or judged.applied.window is None:
             return

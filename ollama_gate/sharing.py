@@ -10,43 +10,17 @@ well.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final
 
+from ollama_gate.admission.hold import Hold
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.errors import UpstreamBroken
 
 _POLL: Final = 0.05
 """Seconds between two looks, while a runner is made free."""
+_NATIVE: Final = (Mode.JINJA, Mode.CHATML)
 _PATIENCE: Final = 30.0
 """Seconds in which Ollama has to unload an idle runner."""
-
-
-class Hold(Protocol):
-    """A lease, or what stands for one."""
-
-    @property
-    def waited(self) -> float:
-        """Seconds in the queue."""
-        ...
-
-    def answered(self) -> None:
-        """Ollama has begun to answer."""
-        ...
-
-    def failed(self) -> None:
-        """Nothing was loaded."""
-        ...
-
-    async def __aenter__(self) -> Self:
-        """Wait for the turn."""
-        ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Free everything."""
-        ...
 
 
 class SharedRunners:
@@ -76,7 +50,9 @@ class SharedRunners:
 
     def met(self, card: ModelCard) -> bool:
         """Note who uses a runner; whether names of both kinds do."""
-        kinds = self._kinds.setdefault(card.runner, set())
+        kinds = self._kinds.get(card.runner)
+        if kinds is None:
+            kinds = self._kinds[card.runner] = set()
         kinds.add(is_native(card))
         return len(kinds) > 1
 
@@ -137,22 +113,18 @@ class SharedRunners:
             change[1].set()
 
 
-class SharedHold:
+class SharedHold(Hold):
     """A lease on a runner that names of both kinds use."""
 
     __slots__ = ("_lease", "_runners", "card", "slots")
 
     def __init__(self, runners: SharedRunners, card: ModelCard, lease: Hold, slots: int) -> None:
         """Join the two; see `SharedRunners.hold`."""
+        super().__init__()
         self._runners = runners
         self._lease = lease
         self.card = card
         self.slots = slots
-
-    @property
-    def waited(self) -> float:
-        """Seconds in the queue."""
-        return self._lease.waited
 
     def answered(self) -> None:
         """Ollama has begun to answer: the runner is loaded."""
@@ -163,23 +135,24 @@ class SharedHold:
         """Nothing was loaded."""
         self._lease.failed()
 
-    async def __aenter__(self) -> Self:
+    def enter(self) -> Awaitable[None]:
         """Wait for the turn, and for the runner."""
+        return self._enter()
+
+    async def _enter(self) -> None:
         await self._lease.__aenter__()
+        self.waited = self._lease.waited
         try:
             await self._runners.enter(self)
-        except BaseException as error:
+        except BaseException:
             self._lease.failed()
-            await self._lease.__aexit__(type(error), error, error.__traceback__)
+            self._lease.leave()
             raise
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leave(self) -> None:
         """Free everything."""
         self._runners.done(self)
-        await self._lease.__aexit__(kind, error, trace)
+        self._lease.leave()
 
 
 def serves(loader: ModelCard, card: ModelCard) -> bool:
@@ -189,4 +162,4 @@ def serves(loader: ModelCard, card: ModelCard) -> bool:
 
 def is_native(card: ModelCard) -> bool:
     """Whether llama-server renders this name's chats."""
-    return card.mode in (Mode.JINJA, Mode.CHATML)
+    return card.mode in _NATIVE

@@ -3,11 +3,11 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import Self
+from typing import Final
 
 from ollama_gate.admission.alerts import Alert
 from ollama_gate.admission.demand import Demand
+from ollama_gate.admission.hold import Hold
 from ollama_gate.admission.holdings import MemoryPolicy, Outcome
 from ollama_gate.admission.queue import Place, QueuePolicy, Ticket
 from ollama_gate.admission.residents import Reported
@@ -16,48 +16,52 @@ from ollama_gate.errors import Refusal, Refused, UpstreamError
 from ollama_gate.requests import Control
 from ollama_gate.tasks import spawn
 
+# An enum's members are slow to get (Python 3.11).
+_ANSWERED: Final = Outcome.ANSWERED
+_RUNNING, _PASSING = Place.RUNNING, Place.PASSING
 
-class Lease:
-    """A request's hold on a slot and on memory, as an async context manager.
 
-    Entering waits for the turn. Leaving frees everything, however it is left.
+class Lease(Hold):
+    """A request's hold on a slot and on memory.
 
     Raises:
         Refused: on entering, with status 503.
     """
 
-    __slots__ = ("_gatekeeper", "_outcome", "_ticket", "waited")
+    __slots__ = ("_gatekeeper", "_outcome", "_ticket")
 
     def __init__(self, gatekeeper: "Gatekeeper", ticket: Ticket) -> None:
         self._gatekeeper = gatekeeper
         self._ticket = ticket
         self._outcome = Outcome.LEFT
         self.waited = 0.0
-        """Seconds in the queue."""
 
     @property
     def loads(self) -> bool:
         """Whether Ollama has to load the model before it can answer."""
         return self._ticket.loads
 
+    def enter(self) -> Awaitable[None] | None:
+        """Ask for the turn."""
+        turn = self._gatekeeper.admit(self._ticket)
+        return None if turn is None else self._wait(turn)
+
+    async def _wait(self, turn: Awaitable[float]) -> None:
+        self.waited = await turn
+
+    def leave(self) -> None:
+        """Free everything."""
+        self._gatekeeper.release(self._ticket, self._outcome)
+
     def answered(self) -> None:
         """Ollama has begun to answer, be it with a client error: the model is loaded."""
-        if self._outcome is not Outcome.ANSWERED:
-            self._outcome = Outcome.ANSWERED
+        if self._outcome is not _ANSWERED:
+            self._outcome = _ANSWERED
             self._gatekeeper.answered(self._ticket)
 
     def failed(self) -> None:
         """Nothing was loaded: the request was never sent, or Ollama said that it could not load or run the model."""
         self._outcome = Outcome.FAILED
-
-    async def __aenter__(self) -> Self:
-        self.waited = await self._gatekeeper.admit(self._ticket)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._gatekeeper.release(self._ticket, self._outcome)
 
 
 class Gatekeeper:
@@ -116,30 +120,34 @@ class Gatekeeper:
         """
         return Lease(self, Ticket(model, client, demand, control, priority, name))
 
-    async def admit(self, ticket: Ticket) -> float:
-        """Wait until the ticket may run; returns the seconds it waited.
+    def admit(self, ticket: Ticket) -> Awaitable[float] | None:
+        """Let a ticket in: None when it may run at once, else what gives the seconds that it waited.
 
         Raises:
-            Refused: it may not.
+            Refused: it may not, at once or after waiting.
         """
         now = self._clock()
         self.scheduler.arrive(ticket, now)
-        if ticket.place is Place.RUNNING or ticket.place is Place.PASSING:
-            return 0.0
-        if ticket.place is Place.GONE:
-            refusal, self._refused_at_once = self._refused_at_once, None
-        else:
-            turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
-            if self._timer is None:
-                self._set_timer(now)
-            try:
-                refusal = await turn
-            except asyncio.CancelledError:
-                self._withdraw(ticket)
-                raise
+        place = ticket.place
+        if place is _RUNNING or place is _PASSING:
+            return None
+        refusal, self._refused_at_once = self._refused_at_once, None
         if refusal is not None:
             raise Refused(refusal)
-        return self._clock() - now
+        turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
+        if self._timer is None:
+            self._set_timer(now)
+        return self._turn(ticket, turn, now)
+
+    async def _turn(self, ticket: Ticket, turn: asyncio.Future[Refusal | None], since: float) -> float:
+        try:
+            refusal = await turn
+        except asyncio.CancelledError:
+            self._withdraw(ticket)
+            raise
+        if refusal is not None:
+            raise Refused(refusal)
+        return self._clock() - since
 
     def _withdraw(self, ticket: Ticket) -> None:
         """The client went while its request waited, perhaps at the very moment of its turn."""

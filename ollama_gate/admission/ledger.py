@@ -36,6 +36,9 @@ from ollama_gate.admission.holdings import (
 from ollama_gate.admission.memory import Footprint, largest_window
 from ollama_gate.admission.residents import Reported
 
+# An enum's members are slow to get (Python 3.11).
+_LOADING, _LEAVING, _ANSWERED = Stage.LOADING, Stage.LEAVING, Outcome.ANSWERED
+
 
 @dataclass(slots=True)
 class Ledger:
@@ -76,7 +79,9 @@ class Ledger:
     def needs_memory(self, model: str, demand: Demand) -> bool:
         """Whether the model would have to be loaded, or loaded anew, for this demand."""
         holding = self._holdings.get(model)
-        return holding is None or holding.stage is Stage.LEAVING or holding.num_ctx not in {demand.num_ctx, 0}
+        if holding is None or holding.stage is _LEAVING:
+            return True
+        return holding.num_ctx not in (0, demand.num_ctx)
 
     def impossible(self, demand: Demand) -> bool:
         """Whether the demand passes the limit with nothing else loaded."""
@@ -100,7 +105,7 @@ class Ledger:
             if holding.demand is not demand:
                 holding.demand = demand
                 holding.booked = max(holding.booked, self.cost(demand.at(holding.num_ctx or demand.num_ctx)))
-            return LOAD_GRANT if holding.stage is Stage.LOADING else RESIDENT_GRANT
+            return LOAD_GRANT if holding.stage is _LOADING else RESIDENT_GRANT
         cost, own = self.cost(demand.footprint), 0 if holding is None else holding.booked
         limit = self.policy.limit
         if limit is None or cost <= limit - (self.held - own):
@@ -195,22 +200,22 @@ class Ledger:
         holding = self._holdings[model]
         holding.seen = now
         holding.abandoned_at = None
-        if holding.stage is Stage.LOADING and holding.num_ctx == demand.num_ctx:
+        if holding.stage is _LOADING and holding.num_ctx == demand.num_ctx:
             holding.stage, holding.since = Stage.RESIDENT, now
             holding.booked = self.cost(demand.footprint)
 
     def finish(self, model: str, demand: Demand, outcome: Outcome, now: float) -> None:
         """A request that was granted with this demand has ended."""
         holding = self._holdings[model]
-        if outcome is Outcome.ANSWERED:
+        if outcome is _ANSWERED:
             self.loaded(model, demand, now)
         holding.users -= 1
         holding.last_used = now
         if holding.users:
             return
-        if outcome is Outcome.FAILED and holding.stage is Stage.LOADING and holding.seen == -math.inf:
+        if outcome is Outcome.FAILED and holding.stage is _LOADING and holding.seen == -math.inf:
             del self._holdings[model]  # it never was there, and now it never will be
-        elif outcome is not Outcome.ANSWERED or holding.stage is Stage.LOADING:
+        elif outcome is not _ANSWERED or holding.stage is _LOADING:
             holding.abandoned_at = now
 
     def leave(self, model: str, now: float) -> None:

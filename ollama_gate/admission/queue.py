@@ -43,6 +43,9 @@ class Place(Enum):
     GONE = "gone"
 
 
+_WAITING, _RUNNING, _GONE = Place.WAITING, Place.RUNNING, Place.GONE  # an enum's members are slow to get (Python 3.11)
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class Ticket:
     """One request on its way through admission."""
@@ -120,7 +123,7 @@ class SlotQueue:
             line = level[ticket.client] = OrderedDict()
         line[ticket] = None
         self._arrivals[ticket] = None
-        ticket.place = Place.WAITING
+        ticket.place = _WAITING
 
     def head(self) -> Ticket | None:
         """The one whose turn is next."""
@@ -131,11 +134,11 @@ class SlotQueue:
 
     def start(self, ticket: Ticket, now: float) -> None:
         """Give a slot to the head of the line, or to one that never had to wait; the caller has looked at `free`."""
-        if ticket.place is Place.WAITING:
+        if ticket.place is _WAITING:
             level = self._levels[ticket.priority]
             level.move_to_end(ticket.client)  # the client's next turn comes after everybody else's
             self._forget(ticket)
-        ticket.place = Place.RUNNING
+        ticket.place = _RUNNING
         ticket.started = now
         self._running[ticket] = None
 
@@ -147,7 +150,7 @@ class SlotQueue:
     def finish(self, ticket: Ticket, now: float) -> None:
         """Free the ticket's slot and learn from how long it was held."""
         del self._running[ticket]
-        ticket.place = Place.GONE
+        ticket.place = _GONE
         held = max(now - ticket.started, 0.0)
         self._service += (held - self._service) * (_LEARNING_RATE if self._service else 1.0)
 

@@ -22,6 +22,10 @@ from ollama_gate.admission.residents import Reported
 from ollama_gate.errors import Refusal
 from ollama_gate.requests import Control
 
+# An enum's members are slow to get (Python 3.11).
+_ANSWERED, _RUNNING, _GONE = Outcome.ANSWERED, Place.RUNNING, Place.GONE
+_LOAD, _UNLOAD = Control.LOAD, Control.UNLOAD
+
 _MEMORY_POLL = 0.25
 """Seconds between two looks at `/api/ps` while somebody waits for memory."""
 
@@ -89,7 +93,7 @@ class Scheduler:
         """A request asks for a slot and, if need be, memory; it is started, refused, or waits when this returns."""
         ticket.arrived = now
         demand = ticket.demand
-        if demand is None or ticket.control is Control.UNLOAD:
+        if demand is None or ticket.control is _UNLOAD:
             self._pass(ticket, now)
             return
         queue = self._queues.get(ticket.model)
@@ -97,7 +101,7 @@ class Scheduler:
             queue = self._queues[ticket.model] = SlotQueue(demand.slots, self._policy)
         queue.slots = demand.slots
         # A preload runs nothing, so what is loaded already needs no slot for it.
-        slotless = ticket.control is Control.LOAD and not self.ledger.needs_memory(ticket.model, demand)
+        slotless = ticket.control is _LOAD and not self.ledger.needs_memory(ticket.model, demand)
         if slotless or (queue.free and not queue.waiting):
             match self._ask(ticket, now):
                 case Granted() if slotless:
@@ -123,26 +127,27 @@ class Scheduler:
 
     def loaded(self, ticket: Ticket, now: float) -> None:
         """Ollama has begun to answer a request that runs: its model is loaded."""
-        if ticket.demand is not None and ticket.control is not Control.UNLOAD:
+        if ticket.demand is not None and ticket.control is not _UNLOAD:
             self.ledger.loaded(ticket.model, ticket.demand, now)
 
     def finish(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """A request that was started has ended, one way or another."""
-        if ticket.place is Place.RUNNING:
+        if ticket.place is _RUNNING:
             self._queues[ticket.model].finish(ticket, now)
-        ticket.place = Place.GONE
-        if ticket.control is Control.UNLOAD:
-            if outcome is Outcome.ANSWERED:
+        ticket.place = _GONE
+        if ticket.control is _UNLOAD:
+            if outcome is _ANSWERED:
                 self.ledger.leave(ticket.model, now)
                 self._effects.look()
             return
         if ticket.demand is None:
             return
         self.ledger.finish(ticket.model, ticket.demand, outcome, now)
-        if outcome is not Outcome.ANSWERED:
+        if outcome is not _ANSWERED:
             self._effects.look()
-        self._pump(ticket.model, now)
-        self._pump_line(now)
+        if self._line or self._queues[ticket.model].waiting:
+            self._pump(ticket.model, now)
+            self._pump_line(now)
 
     def leave(self, ticket: Ticket, now: float) -> None:
         """A waiting request is no longer wanted."""
