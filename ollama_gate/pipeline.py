@@ -5,7 +5,6 @@ turn is settled exactly once, and nothing that only observes can fail a request.
 """
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from ollama_gate.forcing import force
 from ollama_gate.loops import LoopBook, hopeless
 from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies, first_leg
-from ollama_gate.receive import read_body, read_form
+from ollama_gate.receive import client_of, read_body, read_form
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import Lane
 from ollama_gate.settle import Settler
@@ -122,10 +121,11 @@ class Pipeline:
             del raw
             if self._watch is not None:
                 self._watch.look(inference, turn)
-            client, priority = client_of(request), 0
             if (caller := turn.caller) is not None:
                 caller.book(judged.count)
                 client, priority = caller.key.id, caller.key.priority
+            else:
+                client, priority = client_of(request), 0
             turn.phase = Phase.QUEUED
             lease = self._admission.lease(card, judged.applied, client, inference.control, priority=priority)
             if (waiting := lease.enter()) is not None:
@@ -441,11 +441,3 @@ class Pipeline:
         await response.prepare(request)
         await response.write_eof()
         return response
-
-
-def client_of(request: web.BaseRequest) -> str:
-    """Whom to be fair to: the key that a client sent, as a hash, else its address."""
-    key = request.headers.get("Authorization") or request.headers.get("x-api-key")
-    if key:
-        return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
-    return request.remote or ""

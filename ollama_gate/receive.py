@@ -1,5 +1,6 @@
-"""Taking a request's body from the client, within a limit."""
+"""Taking a request from the client: its body, within a limit, and whose it is."""
 
+import hashlib
 from typing import Any
 
 from aiohttp import BodyPartReader, web
@@ -10,6 +11,14 @@ from ollama_gate.errors import Refusal, Refused
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PART = 256
 """Bytes that a part of a form costs beside what stands in it, so that empty ones have an end too."""
+
+
+def client_of(request: web.BaseRequest) -> str:
+    """Whom to be fair to: the key that a client sent, as a hash, else its address."""
+    key = request.headers.get("Authorization") or request.headers.get("x-api-key")
+    if key:
+        return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return request.remote or ""
 
 
 async def read_body(request: web.BaseRequest, limit: int) -> bytes:
