@@ -58,7 +58,7 @@ occurrence: Final = Table(
     Column("position", Integer, nullable=False),
     Index("gate_occurrence_hash", "hash"),
 )
-"""`position` is the message's place in its conversation when it was first kept, from 0.
+"""`position` rises with a message's place in its conversation.
 
 The foreign key is what makes purging safe beside another gate: a message that was just found to be there already
 cannot vanish under the conversation that counts on it.

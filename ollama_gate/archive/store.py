@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, func, select
+from sqlalchemy import RowMapping, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ollama_gate.archive.database import Collided, Database
@@ -38,7 +38,7 @@ class Store:
         self._now = now
 
     async def keep(self, name: str, model: str, originals: Sequence[Original]) -> Tally:
-        """Keep messages of a conversation; all of them, or none.
+        """Keep messages of a conversation; all of them, or none. Those that are new to it come after those it has.
 
         Raises:
             ArchiveFailed: none were kept.
@@ -61,12 +61,13 @@ class Store:
         packed = await asyncio.to_thread(_packed, fresh, now)
         async with self.database.writing() as connection:
             holder = await self._conversation(connection, name, model, now)
-            mine = set((await connection.scalars(select(occurrence.c.hash).where(_of(holder)))).all())
+            mine = dict((await connection.execute(_held_by(holder))).tuples().all())
+            after = max(mine.values(), default=-1) + 1
             into_message = self.database.insert(message).on_conflict_do_nothing()
             for rows in _chunks(packed):
                 await connection.execute(into_message, rows)
             missing = [
-                {"conversation_id": holder, "hash": key, "position": position}
+                {"conversation_id": holder, "hash": key, "position": after + position}
                 for key, (position, _) in sorted(places.items())
                 if key not in mine
             ]
@@ -207,8 +208,8 @@ def plain(text: str, longest: int = LONGEST_NAME) -> str:
     return f"blake2b:{digest}"
 
 
-def _of(holder: int) -> Any:
-    return occurrence.c.conversation_id == holder
+def _held_by(holder: int) -> Select[Any]:
+    return select(occurrence.c.hash, occurrence.c.position).where(occurrence.c.conversation_id == holder)
 
 
 def _packed(fresh: Mapping[bytes, tuple[int, Original]], now: int) -> list[dict[str, Any]]:

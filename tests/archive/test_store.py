@@ -14,7 +14,7 @@ from ollama_gate.archive.store import Store, plain
 from ollama_gate.compaction.originals import ArchiveFailed, Checkpoint, original_of
 from support.archives import Clock, opened, said, store_in, talk
 
-CHECKPOINT = Checkpoint(("a" * 32, "b" * 32), 1, b'{"cut":[1,2]}', "c" * 32, 4096)
+CHECKPOINT = Checkpoint(("a" * 32, "b" * 32), 1, b'{"cut":[1,2]}', "c" * 32)
 
 
 async def contents(store: Store, name: str | None = None, since: float | None = None) -> list[str]:
@@ -74,6 +74,14 @@ async def test_a_conversation_comes_back_in_its_order(store: Store, clock: Clock
     assert await contents(store, "talk", since=clock.now) == wanted[70:]
     assert sorted(await contents(store)) == sorted([*wanted, "elsewhere"])
     assert await contents(store, "nobody") == []
+
+
+async def test_what_is_new_comes_after_what_was_kept_before(store: Store) -> None:
+    originals = talk(9)
+    await store.keep("talk", "m", originals[:4])
+    await store.keep("talk", "m", originals[4:6])
+    await store.keep("talk", "m", originals[5:])
+    assert await contents(store, "talk") == [json.loads(original.body)["content"] for original in originals]
 
 
 async def test_an_empty_conversation_is_no_mistake(store: Store) -> None:
