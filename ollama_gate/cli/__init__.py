@@ -16,7 +16,10 @@ FINDINGS: Final = 1
 UNUSABLE: Final = 2
 NO_ANSWER: Final = 3
 
-COMMANDS: Final = ("serve", "check", "plan", "config", "keys", "count", "archive", "rehearse")
+COMMANDS: Final = (
+    *("serve", "check", "doctor", "plan", "models", "config", "keys", "archive"),
+    *("count", "audit", "top", "completion", "rehearse"),
+)
 
 
 class NoAnswer(click.ClickException):

@@ -10,7 +10,7 @@ from ollama_gate.cli import NoAnswer
 _LARGEST: Final = 64 * 1024**2
 
 
-def ask(url: str, body: bytes | None = None, *, within: float = 10.0) -> tuple[int, Any]:
+def ask(url: str, body: bytes | None = None, *, within: float = 10.0, key: str | None = None) -> tuple[int, Any]:
     """Status and decoded JSON of a GET, or of a POST where there is a body.
 
     Proxies named in the environment are not used: the gate and Ollama are neighbours.
@@ -18,7 +18,8 @@ def ask(url: str, body: bytes | None = None, *, within: float = 10.0) -> tuple[i
     Raises:
         NoAnswer: nobody listens there, the answer took longer than `within` seconds, or it is not JSON.
     """
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})  # noqa: S310  http(s), from the configuration
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(url, data=body, headers=headers)  # noqa: S310  http(s), from the configuration
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=within) as answer:

@@ -21,6 +21,8 @@ from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.machine import memory_bytes
 
 MOST_MODELS: Final = 500
+_ALIKE: Final = 5
+"""Findings that are put right alike and are shown by themselves; JSON has all."""
 _STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
@@ -64,7 +66,7 @@ def command(ctx: click.Context, path: Path | None, *, strict: bool, offline: boo
             )
         )
     else:
-        _print(findings, file, config.upstream.url, seen)
+        show(findings, file, config.upstream.url, seen)
     ctx.exit(code)
 
 
@@ -77,7 +79,7 @@ def look(url: str) -> Seen:
     version = _member(_get(url, "/api/version"), "version", str)
     cards = [_card(url, row) for row in _rows(_get(url, "/api/tags"))[:MOST_MODELS]]
     resident = [
-        Resident(name, _number(row, "context_length"), _number(row, "size_vram") or 0)
+        Resident(name, _number(row, "context_length"), _number(row, "size_vram") or 0, _number(row, "size") or 0)
         for row in _rows(_get(url, "/api/ps"))
         if (name := _name(row))
     ]
@@ -88,10 +90,10 @@ def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:
     name = _name(row)
     if not name or is_cloud(name):
         return None
-    status, show = ask(f"{url}/api/show", json.dumps({"model": name}).encode())
-    if status != 200 or not isinstance(show, dict):
+    status, told = ask(f"{url}/api/show", json.dumps({"model": name}).encode())
+    if status != 200 or not isinstance(told, dict):
         return None  # removed between the two questions, or broken: Ollama would not run it either
-    return card_from_show(canonical(name), name, str(row.get("digest", "")), show, size=_number(row, "size") or 0)
+    return card_from_show(canonical(name), name, str(row.get("digest", "")), told, size=_number(row, "size") or 0)
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -123,7 +125,8 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
     return [row for row in models or [] if isinstance(row, dict)]
 
 
-def _print(findings: list[Finding], file: Path | None, url: str, seen: Seen | None) -> None:
+def show(findings: list[Finding], file: Path | None, url: str, seen: Seen | None) -> None:
+    """Write findings for people, those that are put right alike together."""
     console = Console(highlight=False)
     console.print(Text(f"configuration  {file or 'defaults (there is no file)'}"))
     if seen:
@@ -132,10 +135,14 @@ def _print(findings: list[Finding], file: Path | None, url: str, seen: Seen | No
         console.print(Text("nothing to put right", style="green"))
         return
     table = Table.grid(padding=(0, 2, 0, 0))
-    for (level, fix), alike in groupby(findings, key=lambda finding: (finding.level, finding.fix)):
-        for finding in alike:
+    for (level, fix), group in groupby(findings, key=lambda finding: (finding.level, finding.fix)):
+        alike = list(group)
+        shown = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
+        for finding in shown:
             told = Text.assemble((finding.about, "bold"), f"  {finding.what}")
             table.add_row(Text(level, style=_STYLES[level]), told)
+        if len(shown) < len(alike):
+            table.add_row(Text(level, style=_STYLES[level]), Text(f"and {len(alike) - len(shown)} more like these"))
         table.add_row("", Text(f"→ {fix}", style="dim"))
     console.print()
     console.print(table)

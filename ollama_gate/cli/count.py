@@ -1,18 +1,20 @@
 """`ollama-gate count`: what a prompt costs, asked of a running gate."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
+from urllib.parse import quote
 
 import click
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
-from ollama_gate.cli.ask import ask
-from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli import FINDINGS, Unusable
+from ollama_gate.cli.options import config_option, json_option
+from ollama_gate.cli.running import Running, gate_options, message
 
 _BAR: Final = 60
 _SHOWN: Final = 10
@@ -23,36 +25,68 @@ _PARTS: Final = (("messages", "blue"), ("tools", "magenta"), ("template", "cyan"
 
 
 @click.command("count")
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("files", type=click.File("rb"), nargs=-1)
 @click.option("--model", "-m", help="Model to count for. Needed for plain text; wins over the model of a request body.")
-@click.option("--gate", metavar="URL", help="Address of the running gate. Default: from the configuration.")
+@click.option(
+    "--route", metavar="PATH", help="Route that a request body is for, as /v1/messages. Default: by its fields."
+)
+@gate_options
 @config_option
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, file: BinaryIO, model: str | None, gate: str | None, path: Path | None, *, as_json: bool
+    ctx: click.Context,
+    files: tuple[BinaryIO, ...],
+    *,
+    model: str | None,
+    route: str | None,
+    gate: str | None,
+    key: str | None,
+    path: Path | None,
+    as_json: bool,
 ) -> None:
-    """Count FILE (or standard input) as a prompt, without running it.
+    """Count FILES (or standard input) as prompts, without running them.
 
-    FILE is a request body as a client would send it, or plain text, which is counted as one user message. Exit code 0
-    when it would be let through, 1 when it would be refused, 2 when it cannot be counted, 3 when the gate does not
-    answer.
+    Each of FILES is a request body as a client would send it, or plain text, which is counted as one user message. With
+    several of them, JSON is a list and a total is shown. Exit code 0 when all would be let through, 1 when one would be
+    refused, 2 when one cannot be counted, 3 when the gate does not answer.
     """
-    body = request_body(file.read(), model)
-    if gate is None:
-        address = configuration(path)[0].server.address
-        host = address.host if address.host not in {"", "0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104  compared
-        gate = f"http://{type(address)(host, address.port)}"
-    status, answer = ask(f"{gate.rstrip('/')}/gate/count?detail=1", body, within=120.0)
-    if not isinstance(answer, dict):
-        raise NoAnswer(f"{gate} answers, but not as ollama-gate does")
-    if status != 200:
-        raise Unusable(f"{gate} answers {status}: {_message(answer)}")
+    running = Running.named(gate, key, path)
+    question = "/gate/count?detail=1" + (f"&route={quote(route, safe='/')}" if route else "")
+    asked = files or (cast("BinaryIO", click.open_file("-", "rb")),)
+    answers: list[tuple[str, dict[str, Any]]] = []
+    for file in _seen_to(asked):
+        status, answer = running.ask(question, request_body(file.read(), model), within=120.0)
+        name = getattr(file, "name", "-")
+        if status != 200:
+            where = f"{name}: " if len(asked) > 1 else ""
+            raise Unusable(f"{where}{running.url} answers {status}: {message(answer)}")
+        answers.append((name, answer))
     if as_json:
-        click.echo(json.dumps(answer, indent=2, ensure_ascii=False))
+        told: Any = answers[0][1] if len(asked) == 1 else [{"file": name, **answer} for name, answer in answers]
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     else:
-        Console(highlight=False).print(*picture(answer), sep="\n")
-    ctx.exit(0 if answer.get("verdict") != "refuse" else FINDINGS)
+        _print(answers)
+    ctx.exit(FINDINGS if any(answer.get("verdict") == "refuse" for _, answer in answers) else 0)
+
+
+def _seen_to(files: tuple[BinaryIO, ...]) -> Iterable[BinaryIO]:
+    """The files, with a bar on the terminal where there are many."""
+    console = Console(stderr=True)
+    return track(files, "counting", console=console, transient=True, disable=len(files) < 4)
+
+
+def _print(answers: list[tuple[str, dict[str, Any]]]) -> None:
+    console = Console(highlight=False)
+    for name, answer in answers:
+        if len(answers) > 1:
+            console.print(Text(name, style="bold underline"))
+        console.print(*picture(answer), sep="\n")
+        if len(answers) > 1:
+            console.print()
+    if len(answers) > 1:
+        total = sum(_number(answer, "tokens") for _, answer in answers)
+        console.print(Text(f"{total:,} tokens in {len(answers)} files", style="bold"))
 
 
 def request_body(data: bytes, model: str | None) -> bytes:
@@ -148,8 +182,3 @@ def bar(parts: Mapping[str, Any], tokens: int, budget: int, window: int) -> Text
 def _number(holder: Mapping[str, Any], name: str) -> int:
     value = holder.get(name)
     return value if isinstance(value, int) and value > 0 else 0
-
-
-def _message(answer: Mapping[str, Any]) -> str:
-    error = answer.get("error", answer)
-    return str(error.get("message", error) if isinstance(error, Mapping) else error)

@@ -55,6 +55,8 @@ class Resident:
     """Its window in tokens; None from an Ollama that does not tell."""
     size_vram: int = 0
     """Bytes of it that lie in video memory."""
+    size: int = 0
+    """Bytes of it altogether."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,11 @@ def examine(config: Config, seen: Seen | None) -> list[Finding]:
         findings += _shared(policies, seen)
         findings += _windows(policies, seen)
         findings += _memory(config, policies, seen)
+    return in_order(findings)
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """The worst first, and what is put right alike together."""
     order = list(Level)
     return sorted(findings, key=lambda finding: (order.index(finding.level), finding.fix, finding.about))
 

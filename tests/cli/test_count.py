@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +141,28 @@ def test_the_bar_is_as_long_as_the_window_and_no_longer(parts: dict[str, int], t
     assert len(line) == 60 or tokens > window
     if tokens >= window:
         assert line.plain.startswith("█" * (60 * window // tokens))
+
+
+def test_several_files_are_counted_with_a_total(gate: Canned, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for file in files:
+        file.write_text("text")
+    told = count(gate, "", "-m", "x", *map(str, files))
+    assert told.exit_code == 0
+    assert "6,000 tokens in 2 files" in told.stdout
+    as_json = json.loads(count(gate, "", "-m", "x", "--json", *map(str, files)).stdout)
+    assert [(one["file"], one["tokens"]) for one in as_json] == [(str(file), 3000) for file in files]
+
+
+def test_a_route_and_a_key_are_passed_on(gate: Canned) -> None:
+    question = "/gate/count?detail=1&route=/v1/messages"
+    gate.answers[question] = (200, ANSWER)
+    assert count(gate, '{"model": "m", "messages": []}', "--route", "/v1/messages", "--key", "k").exit_code == 0
+    assert gate.asked[0][0] == question
+
+
+def test_a_gate_that_wants_a_key_says_how_to_give_it(gate: Canned) -> None:
+    gate.answers[COUNT] = (401, {"error": "a key is needed"})
+    done = count(gate, "text", "-m", "x")
+    assert done.exit_code == 2
+    assert "Say --key KEY, or set OLLAMA_API_KEY" in done.stderr

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,13 @@ async def test_commands_print_what_the_page_shows(page: Path) -> None:
             process = await asyncio.create_subprocess_shell(
                 step.command.replace(GATE, address),
                 cwd=ROOT,
-                env={**os.environ, "OLLAMA_HOST": address},
+                env=os.environ
+                | {
+                    "OLLAMA_HOST": address,
+                    "OLLAMA_GATE_SERVER_LISTEN": address,
+                    "OLLAMA_GATE_UPSTREAM_URL": ollama.url,
+                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                },
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
             )

@@ -1,0 +1,159 @@
+"""A long prompt taken apart: its sections by headings, passages that stand in it twice, and units to split it into.
+
+Pure: text in, values out. Nothing of a text is lost: sections and units, put together, are the text.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+CORE: Final = 2_000
+"""Tokens that every session can bear: who one is, the rules that always hold, where to find the rest."""
+UNIT: Final = 4_000
+"""Tokens of the largest unit that is read for one task."""
+_LEAST_UNIT: Final = 2_000
+_SHINGLE: Final = 12
+"""Words in a row that do not come twice by chance."""
+_HEADING: Final = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
+_FENCE: Final = re.compile(r"^[ ]{0,3}(```+|~~~+)")
+_CHANGING: Final = re.compile(
+    r"\{\{.*?\}\}|\$\{?\w+\}?|\b20\d\d-\d\d-\d\d\b|\b\d{1,2}:\d\d\b|"
+    r"\b(?:today is|current (?:date|time|branch|directory)|right now|as of)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with what stands below it, up to the next heading of any level."""
+
+    level: int
+    """1 to 6; 0 for what stands before the first heading."""
+    title: str
+    text: str
+    """With its heading line, as it stood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Words that stand in a text more than once."""
+
+    words: int
+    excerpt: str
+    sections: tuple[int, ...]
+    """Where, by number of the section."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Sections that are read together."""
+
+    title: str
+    text: str
+    tokens: int
+
+
+def sections(text: str) -> list[Section]:
+    """A Markdown text by its headings; a heading inside of a code block is none. Put together, they are the text."""
+    out: list[Section] = []
+    lines: list[str] = []
+    level, title, fence = 0, "", ""
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if mark is not None and (not fence or (mark[1][0] == fence[0] and len(mark[1]) >= len(fence))):
+            fence = "" if fence else mark[1]
+        found = None if fence or mark is not None else _HEADING.match(line.rstrip("\r\n"))
+        if found is not None:
+            if lines:
+                out.append(Section(level, title, "".join(lines)))
+            level, title, lines = len(found[1]), found[2], []
+        lines.append(line)
+    if lines:
+        out.append(Section(level, title, "".join(lines)))
+    return out
+
+
+def repeated(parts: Sequence[Section]) -> list[Repeated]:
+    """Passages of a dozen words and more that stand in the text at least twice, the longest first."""
+    words = [(word, number) for number, part in enumerate(parts) for word in part.text.split()]
+    folded = [word.casefold().strip(".,;:!?*_`\"'()") for word, _ in words]
+    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for at in range(len(folded) - _SHINGLE + 1):
+        places[tuple(folded[at : at + _SHINGLE])].append(at)
+    out: list[Repeated] = []
+    taken = bytearray(len(folded))
+    for found in places.values():
+        first = found[0]
+        others = [at for at in found[1:] if at >= first + _SHINGLE]
+        if not others or taken[first] or taken[others[0]]:
+            continue
+        length = _SHINGLE
+        limit = min(others[0] - first, *(later - one for one, later in pairwise(others)), len(folded))
+        while length < limit and others[-1] + length < len(folded):
+            if any(folded[at + length] != folded[first + length] for at in others):
+                break
+            length += 1
+        for at in (first, *others):
+            taken[at : at + length] = b"\1" * length
+        excerpt = " ".join(word for word, _ in words[first : first + _SHINGLE])
+        where = tuple(dict.fromkeys(words[at][1] for at in (first, *others)))
+        out += [Repeated(length, excerpt, where)] * len(others)
+    return sorted(out, key=lambda one: -one.words)
+
+
+def changing(parts: Sequence[Section]) -> list[tuple[int, str]]:
+    """Sections that hold what differs from session to session (dates, placeholders): number, and what was seen."""
+    return [(number, found[0]) for number, part in enumerate(parts) if (found := _CHANGING.search(part.text))]
+
+
+def split(parts: Sequence[Section], count: Callable[[str], int]) -> list[Unit]:
+    """The core, then units of two to four thousand tokens, in the order of the text.
+
+    Args:
+        parts: the text's sections.
+        count: tokens of a text.
+    """
+    pieces = [piece for part in parts for piece in _pieces(part, count)]
+    core: list[tuple[str, str, int]] = []
+    while pieces and sum(tokens for *_, tokens in core) + pieces[0][2] <= CORE:
+        core.append(pieces.pop(0))
+    units = [_unit(core or [("", "", 0)])]
+    held: list[tuple[str, str, int]] = []
+    for piece in pieces:
+        size = sum(tokens for *_, tokens in held)
+        if held and (size + piece[2] > UNIT or size >= _LEAST_UNIT):
+            units.append(_unit(held))
+            held = []
+        held.append(piece)
+    if held:
+        units.append(_unit(held))
+    return units
+
+
+def _unit(pieces: Sequence[tuple[str, str, int]]) -> Unit:
+    title = next((title for title, *_ in pieces if title), "")
+    return Unit(title, "".join(text for _, text, _ in pieces), sum(tokens for *_, tokens in pieces))
+
+
+def _pieces(part: Section, count: Callable[[str], int]) -> Iterator[tuple[str, str, int]]:
+    """A section as it is, or by paragraphs where it is larger than a unit."""
+    tokens = count(part.text)
+    if tokens <= UNIT:
+        yield part.title, part.text, tokens
+        return
+    held, size = "", 0
+    for paragraph in re.split(r"(?<=\n)(?=[ \t]*\n)", part.text):
+        cost = count(paragraph)
+        if held and size + cost > UNIT:
+            yield part.title, held, size
+            held, size = "", 0
+        held, size = held + paragraph, size + cost
+    yield part.title, held, size
+
+
+def slug(title: str) -> str:
+    """A title as part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40].strip("-") or "untitled"

@@ -1,0 +1,175 @@
+"""`ollama-gate top`: a running gate in the terminal, live."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ollama_gate.cli import NoAnswer
+from ollama_gate.cli.options import config_option, json_option
+from ollama_gate.cli.running import Running, gate_options
+from ollama_gate.cli.terminal import wide
+
+_GIB: Final = 1024**3
+_BAR: Final = 40
+
+
+@click.command("top")
+@click.option("--once", is_flag=True, help="Show it once and end.")
+@click.option("--interval", type=click.FloatRange(0.2, 60.0), default=1.0, show_default=True, help="Seconds between.")
+@gate_options
+@config_option
+@json_option
+def command(
+    *, once: bool, interval: float, gate: str | None, key: str | None, path: Path | None, as_json: bool
+) -> None:
+    """Show what a running gate does: models, slots, memory, and the requests under way. Ctrl-C ends it.
+
+    JSON is what /gate/status gives, once. Exit code 0, 2 when the configuration cannot be used or a key is needed, 3
+    when the gate does not answer.
+    """
+    running = Running.named(gate, key, path)
+    status = _status(running)
+    if as_json:
+        click.echo(json.dumps(status, indent=2, ensure_ascii=False))
+        return
+    console = wide()
+    if once or not console.is_terminal:
+        console.print(screen(status))
+        return
+    with Live(screen(status), console=console, auto_refresh=False, screen=True) as live:
+        try:
+            while True:
+                time.sleep(interval)
+                live.update(_look(running), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def _status(running: Running) -> dict[str, Any]:
+    """The status, after the gate has looked whether Ollama answers."""
+    running.ask("/gate/health")
+    return running.status()
+
+
+def _look(running: Running) -> RenderableType:
+    try:
+        return screen(_status(running))
+    except NoAnswer as silent:
+        return Text(f"{silent.message}\nwaiting for it to come back; Ctrl-C ends this", style="red")
+
+
+def screen(status: Mapping[str, Any]) -> RenderableType:
+    """Everything on one screen."""
+    return Group(*_head(status), Text(), _models(status), Text(), _requests(status), *_alerts(status))
+
+
+def _head(status: Mapping[str, Any]) -> Iterator[Text]:
+    upstream = _map(status, "upstream")
+    up = bool(upstream.get("up"))
+    yield Text.assemble(
+        ("ollama-gate ", "bold"),
+        f"{status.get('version', '')}, up {_time(status.get('uptime_seconds'))}   Ollama ",
+        (f"{upstream.get('version') or ''} {'answers' if up else 'does not answer'}", "green" if up else "bold red"),
+        f" at {upstream.get('url', '')}",
+    )
+    memory = _map(status, "memory")
+    held, limit = memory.get("held") or 0, memory.get("limit")
+    told = f"memory {held / _GIB:.1f} GiB"
+    if not limit:
+        yield Text(f"{told}, no limit")
+        return
+    full = min(int(held * _BAR / limit), _BAR)
+    yield Text.assemble(
+        f"{told} of {limit / _GIB:.1f}  ",
+        ("█" * full, "red" if held > limit else "blue"),
+        ("░" * (_BAR - full), "dim"),
+    )
+
+
+def _models(status: Mapping[str, Any]) -> Table:
+    table = _table("model", "", "window", "budget", "slots", "waiting", "longest", "memory", "counts")
+    for model in _list(status, "models"):
+        slots, memory, counts = _map(model, "slots"), _map(model, "memory"), _map(model, "counts")
+        waiting = slots.get("waiting") or 0
+        booked = memory.get("booked") or 0
+        believed = counts.get("rendering_believed") and counts.get("vocabulary_believed")
+        table.add_row(
+            Text(str(model.get("name", "")), style="bold"),
+            str(memory.get("stage", "")),
+            _number(model.get("window")),
+            _number(model.get("budget") or model.get("embed_limit")),
+            f"{slots.get('running', 0)}/{slots.get('total', 0)}" if slots else "",
+            Text(str(waiting or ""), style="yellow"),
+            _time(slots.get("oldest_wait_seconds")),
+            f"{booked / _GIB:.1f} GiB" if booked else "",
+            Text("exact" if believed else "not exact", style="green" if believed else "dim"),
+        )
+    return table
+
+
+def _requests(status: Mapping[str, Any]) -> RenderableType:
+    requests = sorted(_list(status, "requests"), key=lambda one: -(one.get("seconds") or 0))
+    if not requests:
+        return Text("no request under way", style="dim")
+    table = _table("request", "route", "model", "phase", "prompt", "for", "signals")
+    for one in requests[:30]:
+        signals = ", ".join(f"{name} {amount}" for name, amount in _map(one, "signals").items())
+        table.add_row(
+            Text(str(one.get("id", ""))),
+            Text(str(one.get("route", ""))),
+            Text(str(one.get("model") or "").rpartition("/")[2]),
+            str(one.get("phase", "")),
+            _number(one.get("prompt_tokens")),
+            _time(one.get("seconds")),
+            Text(signals, style="yellow"),
+        )
+    return table
+
+
+def _alerts(status: Mapping[str, Any]) -> Iterator[Text]:
+    told = [
+        str(alert.get("kind", "")) + f" {alert.get('model', '')}" for alert in _list(_map(status, "memory"), "alerts")
+    ]
+    told += [text for text in (_map(status, "log").get("alert"), _map(status, "log").get("problem")) if text]
+    told += [text for text in (_map(status, "upstream").get("warning"), _map(status, "archive").get("problem")) if text]
+    for text in told:
+        yield Text(f"! {text}", style="bold red")
+
+
+def _table(*titles: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for title in titles:
+        right = title in {"window", "budget", "slots", "waiting", "longest", "memory", "prompt", "for"}
+        table.add_column(title, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def _map(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = holder.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    value = holder.get(name)
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else ""
+
+
+def _time(seconds: Any) -> str:
+    if not isinstance(seconds, int | float):
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    return f"{minutes} min" if hours < 1 else f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days"

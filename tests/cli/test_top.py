@@ -1,0 +1,105 @@
+import io
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from ollama_gate.cli import main
+from ollama_gate.cli.top import screen
+from ollama_gate.rehearsal.server import Rehearsal
+from ollama_gate.rehearsal.service import Settings
+from support.canned import canned
+from support.gate import running_gate
+from support.http import ask
+
+STATUS: dict[str, Any] = {
+    "version": "1.0",
+    "uptime_seconds": 4000,
+    "upstream": {"up": False, "url": "http://x", "version": "0.33.1", "warning": None},
+    "memory": {"held": 3 * 2**30, "limit": 2 * 2**30, "alerts": [{"kind": "Spilled", "model": "a"}]},
+    "log": {"alert": "Ollama's log says: truncated 3", "problem": None},
+    "archive": {"problem": "the disk is full"},
+    "models": [{"name": "[red]a", "window": 8192, "budget": 6000, "slots": {"running": 1, "total": 2, "waiting": 3}}],
+    "requests": [
+        {
+            "id": "r-1",
+            "route": "/api/chat",
+            "model": "registry.ollama.ai/library/a:latest",
+            "phase": "streaming",
+            "prompt_tokens": 1234,
+            "seconds": 75.0,
+            "signals": {"repeated-call": 6},
+        }
+    ],
+}
+
+
+def shown(status: dict[str, Any]) -> str:
+    out = io.StringIO()
+    Console(file=out, width=140).print(screen(status))
+    return out.getvalue()
+
+
+def test_everything_is_on_the_screen() -> None:
+    told = shown(STATUS)
+    for part in (
+        "does not answer at http://x",
+        "up 1 h 6 min",
+        "memory 3.0 GiB of 2.0",
+        "[red]a",
+        "1/2",
+        "1,234",
+        "1 min",
+        "a:latest",
+        "repeated-call 6",
+        "! Spilled a",
+        "! Ollama's log says: truncated 3",
+        "! the disk is full",
+    ):
+        assert part in told
+
+
+@pytest.mark.parametrize(
+    "status", [{}, {"models": None, "requests": 3, "memory": []}, {"models": [{}], "requests": [{}]}]
+)
+def test_a_gate_of_another_version_breaks_nothing(status: dict[str, Any]) -> None:
+    assert "ollama-gate" in shown(status)
+
+
+async def test_a_running_gate_is_shown() -> None:
+    async with Rehearsal(Settings()) as ollama, running_gate(ollama.url) as gate:
+        hello = {"model": "rehearsal-go", "stream": False, "messages": [{"role": "user", "content": "hi"}]}
+        assert (await ask(gate.address, "POST", "/api/chat", hello)).status == 200
+        status = (await ask(gate.address, "GET", "/gate/status")).json
+    told = shown(status)
+    assert "rehearsal-go:latest" in told
+    assert "no request under way" in told
+
+
+def test_once_and_as_json() -> None:
+    with canned({"/gate/status": (200, STATUS), "/gate/health": (503, {"ready": False})}) as gate:
+        once = CliRunner().invoke(main, ["top", "--once", "--gate", gate.url])
+        told = CliRunner().invoke(main, ["top", "--json", "--gate", gate.url])
+    assert (once.exit_code, "truncated 3" in once.stdout) == (0, True)
+    assert json.loads(told.stdout) == STATUS
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [
+        ((200, {"models": []}), 0, ""),
+        ((404, {"error": "not found"}), 3, "is it Ollama? Say --gate URL"),
+        ((401, {"error": "a key is needed"}), 2, "Say --key KEY, or set OLLAMA_API_KEY"),
+    ],
+)
+def test_what_is_no_gate_or_is_closed_is_told(answer: Any, code: int, said: str) -> None:
+    with canned({"/gate/status": answer, "/gate/health": (200, {})}) as gate:
+        done = CliRunner().invoke(main, ["top", "--once", "--gate", gate.url])
+    assert done.exit_code == code
+    assert said in done.stderr
+
+
+def test_nobody_there_is_an_exit_code_of_its_own() -> None:
+    assert CliRunner().invoke(main, ["top", "--gate", "http://127.0.0.1:1"]).exit_code == 3

@@ -1,0 +1,61 @@
+"""Programs and files that the pages show: programs run, files can be read."""
+
+import asyncio
+import importlib.util
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ollama_gate.catalog.names import canonical
+from ollama_gate.config import load
+from ollama_gate.rehearsal.server import Rehearsal
+from ollama_gate.rehearsal.service import Settings
+from support.gate import running_gate
+from support.pages import PAGES, ROOT, name_of
+
+CLIENTS = ROOT / "docs" / "clients.md"
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, kind: str) -> Iterator[str]:
+    for found in _BLOCK.finditer(page.read_text("utf-8")):
+        if found[1] == kind:
+            yield found[2]
+
+
+def named(text: str) -> str:
+    return text.strip().splitlines()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", list(blocks(CLIENTS, "python")), ids=named)
+async def test_programs_of_clients_end_with_a_refusal_that_they_know(program: str) -> None:
+    needed = re.search(r"^(?:import|from) (\w+)", program, re.MULTILINE)
+    assert needed is not None
+    if importlib.util.find_spec(needed[1]) is None:
+        pytest.skip(f"{needed[1]} is not among the tests' dependencies")
+    async with Rehearsal(Settings()) as ollama, running_gate(ollama.url) as gate:
+        address = ":".join(map(str, gate.address))
+        text = program.replace("127.0.0.1:11435", address).replace("qwen3-coder:30b", "rehearsal-go")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", text, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        printed = (await process.communicate())[0].decode()
+    assert process.returncode == 0, printed
+    assert re.search(r"400 prompt is too long|context_length_exceeded messages|prompt is too long", printed), printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_the_pages_show_can_be_read(page: Path, tmp_path: Path) -> None:
+    for text in blocks(page, "json"):
+        json.loads(text)
+    for text in blocks(page, "toml"):
+        tables = tomllib.loads(text)
+        if "model_providers" not in tables:  # another program's file
+            (tmp_path / "ollama-gate.toml").write_text(text)
+            load(tmp_path / "ollama-gate.toml", {}, canonical)
