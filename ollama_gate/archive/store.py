@@ -61,7 +61,7 @@ class Store:
         packed = await asyncio.to_thread(_packed, fresh, now)
         async with self.database.writing() as connection:
             holder = await self._conversation(connection, name, model, now)
-            mine = dict((await connection.execute(_held_by(holder))).tuples().all())
+            mine = {row.hash: row.position for row in await connection.execute(_held_by(holder))}
             after = max(mine.values(), default=-1) + 1
             into_message = self.database.insert(message).on_conflict_do_nothing()
             for rows in _chunks(packed):
