@@ -43,6 +43,18 @@ async def require(database: Database) -> None:
         raise NotMigrated(_what_to_do(database, found))
 
 
+async def require_known(database: Database) -> None:
+    """See that the tables are none, or of this version or an older one.
+
+    Raises:
+        NotMigrated: they are of a newer one.
+        ArchiveFailed: the database cannot be asked.
+    """
+    found = await revision(database)
+    if found is not None and found != REVISION and found not in await asyncio.to_thread(_known):
+        raise NotMigrated(_what_to_do(database, found))
+
+
 async def migrate(database: Database) -> bool:
     """Bring the tables to this version, in one transaction that others wait for.
 

@@ -1,8 +1,10 @@
 """The archive without a gate: what a command does with the database itself."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 import orjson
@@ -13,6 +15,8 @@ from ollama_gate.archive.records import Filter, Found, Match, Purged
 from ollama_gate.archive.search import MOST_LIMIT, search
 from ollama_gate.archive.searching import Query
 from ollama_gate.archive.store import Store
+from ollama_gate.compaction.originals import ArchiveFailed
+from ollama_gate.config.archive import SQLITE
 
 T = TypeVar("T")
 Advance = Callable[[int], None]
@@ -55,6 +59,30 @@ def migrate(address: str) -> tuple[str, bool]:
         return database.shown, await migrating.migrate(database)
 
     return asyncio.run(_opened(address, work))
+
+
+def problem(address: str, *, migrates: bool) -> str:
+    """Why a gate could not use an archive; empty when it could, or when that cannot be told from here.
+
+    Args:
+        address: the archive's.
+        migrates: whether the gate may make and alter the tables.
+    """
+
+    async def ask(database: Database) -> None:
+        if migrates:
+            await migrating.require_known(database)
+        else:
+            await migrating.require(database)
+
+    file = Path(address.removeprefix(SQLITE)) if address.startswith(SQLITE) else None
+    if file is not None and not os.access(file, os.R_OK | os.W_OK):
+        return ""  # made when the gate starts, or the service's own
+    try:
+        asyncio.run(_opened(address, ask))
+    except ArchiveFailed as failure:
+        return str(failure)
+    return ""
 
 
 async def _opened(address: str, work: Callable[[Database], Awaitable[T]]) -> T:

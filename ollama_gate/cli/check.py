@@ -16,8 +16,9 @@ from ollama_gate.catalog.card import ModelCard, card_from_show
 from ollama_gate.catalog.names import canonical, is_cloud, is_valid
 from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer
 from ollama_gate.cli.ask import ask
-from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, worst
+from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, in_order, worst
 from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.config import Config
 from ollama_gate.machine import memory_bytes
 
 MOST_MODELS: Final = 500
@@ -46,7 +47,7 @@ def command(ctx: click.Context, path: Path | None, *, strict: bool, offline: boo
             seen = look(config.upstream.url)
         except NoAnswer as error:
             silence = error.message
-    findings = examine(config, seen)
+    findings = in_order([*examine(config, seen), *([] if offline else archived(config))])
     if silence:
         findings.insert(0, Finding(Level.ERROR, "Ollama", silence, "start Ollama, or correct upstream.url"))
     failed = worst(findings, strict=strict)
@@ -68,6 +69,17 @@ def command(ctx: click.Context, path: Path | None, *, strict: bool, offline: boo
     else:
         show(findings, file, config.upstream.url, seen)
     ctx.exit(code)
+
+
+def archived(config: Config) -> list[Finding]:
+    """What is wrong with the archive, where there is one."""
+    if not config.archive.enabled:
+        return []
+    from ollama_gate.archive import offline  # noqa: PLC0415 - only where there is one
+
+    problem = offline.problem(config.archive.place(), migrates=config.archive.migrate)
+    fix = "conversations over their budget are refused until it is put right: docs/archive.md"
+    return [Finding(Level.ERROR, "archive", problem, fix)] if problem else []
 
 
 def look(url: str) -> Seen:

@@ -12,7 +12,7 @@ from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.versions import Features
 from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer, Unusable
 from ollama_gate.cli.ask import ask
-from ollama_gate.cli.check import look, show
+from ollama_gate.cli.check import archived, look, show
 from ollama_gate.cli.diagnosis import diagnose
 from ollama_gate.cli.findings import Finding, Level, Seen, examine, in_order, worst
 from ollama_gate.cli.options import config_option, configuration, json_option
@@ -60,7 +60,7 @@ def command(
         except NoAnswer as error:
             silence = error.message
         around = look_around(config.upstream.address, config.server.address, log=config.upstream.log)
-    findings = examine(config, seen)
+    findings = [*examine(config, seen), *archived(config)]
     if seen is None:
         findings.insert(0, Finding(Level.ERROR, "Ollama", silence, "start Ollama, or correct upstream.url"))
     else:

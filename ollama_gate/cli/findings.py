@@ -125,6 +125,13 @@ def _configuration(config: Config) -> Iterator[Finding]:
     if config.queue.deadline >= AGENTS_GIVE_UP:
         what = f"agents give up after {AGENTS_GIVE_UP:g} s and send everything again, which makes the queue longer"
         yield Finding(Level.WARNING, "queue.deadline", what, 'stay below that: deadline = "240s"')
+    compacts = any(config.model_policy(name).compaction for name in ["", *config.models])
+    if compacts and not config.archive.enabled:
+        what = "compaction leaves messages out, and they are kept nowhere"
+        yield Finding(Level.NOTE, "archive.enabled", what, "archive.enabled = true, if they are to be looked up")
+    if config.archive.enabled and not compacts:
+        what = "the archive stays empty: no model has compaction = true"
+        yield Finding(Level.NOTE, "archive.enabled", what, "compaction = true for a model, or archive.enabled = false")
     if not config.server.address.loopback:
         what = f"{config.server.listen} can be reached from other machines, and the gate asks nobody who they are"
         yield Finding(Level.NOTE, "server.listen", what, "make sure that only those come in who may")

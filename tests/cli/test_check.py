@@ -1,6 +1,8 @@
 import json
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +117,38 @@ def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     assert check(tmp_path, ollama.url).exit_code == 0
+
+
+ARCHIVE = '[models."qwen3:8b"]\nnum_ctx = 4096\nbudget = 3000\ncompaction = true\n[archive]\nenabled = true\n'
+
+
+def test_an_archive_that_a_gate_could_use_is_nothing_to_put_right(tmp_path: Path, ollama: Canned) -> None:
+    text = f'{ARCHIVE}url = "archive.db"\n'
+    assert check(tmp_path, ollama.url, "--strict", text=text).exit_code == 0
+    assert CliRunner().invoke(main, ["archive", "migrate", "--url", str(tmp_path / "archive.db")]).exit_code == 0
+    assert check(tmp_path, ollama.url, "--strict", text=text).exit_code == 0
+
+
+def test_an_archive_that_it_could_not_is_an_error(tmp_path: Path, ollama: Canned) -> None:
+    (tmp_path / "archive.db").write_text("not a database\n" * 500)
+    done = check(tmp_path, ollama.url, "--json", text=f'{ARCHIVE}url = "archive.db"\n')
+    assert done.exit_code == 1
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["level"], finding["about"]) == ("error", "archive")
+    assert "not a database" in finding["what"]
+    assert check(tmp_path, ollama.url, "--offline", text=f'{ARCHIVE}url = "archive.db"\n').exit_code == 0
+    nobody = f'{ARCHIVE}url = "postgresql://gate:s3cret@127.0.0.1:1/gate"\n'
+    done = check(tmp_path, ollama.url, text=nobody)
+    assert done.exit_code == 1
+    assert "s3cret" not in done.output
+
+
+def test_tables_of_a_newer_version_are_an_error(tmp_path: Path, ollama: Canned) -> None:
+    file = tmp_path / "archive.db"
+    assert CliRunner().invoke(main, ["archive", "migrate", "--url", str(file)]).exit_code == 0
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("UPDATE gate_revision SET version_num = '9999'")
+    for migrates in ("true", "false"):
+        done = check(tmp_path, ollama.url, text=f'{ARCHIVE}url = "archive.db"\nmigrate = {migrates}\n')
+        assert done.exit_code == 1
+        assert "newer version of ollama-gate" in " ".join(done.stdout.split())

@@ -7,6 +7,7 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.names import canonical
 from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, worst
 from ollama_gate.config import Config, ModelKeys
+from ollama_gate.config.archive import Archive
 from support.shows import PUBLISHED
 
 DECLARED = ModelKeys(num_ctx=8192, budget=6000)
@@ -213,3 +214,12 @@ def test_the_worst_comes_first() -> None:
     findings = examine(config(ModelKeys(num_ctx=8000)), seen(card("a:latest"), version="0.1.0"))
     assert [finding.level for finding in findings] == sorted([f.level for f in findings], key=list(Level).index)
     assert len(findings) == 3
+
+
+def test_compaction_and_archive_are_named_where_one_goes_without_the_other() -> None:
+    compacting = DECLARED.model_copy(update={"compaction": True})
+    archive = Archive(enabled=True)
+    assert said(examine(config(compacting), None)) == [("note", "archive.enabled")]
+    assert said(examine(config(a=compacting), seen(card("a:latest")))) == [("note", "archive.enabled")]
+    assert said(examine(config().model_copy(update={"archive": archive}), None)) == [("note", "archive.enabled")]
+    assert examine(config(compacting).model_copy(update={"archive": archive}), None) == []
