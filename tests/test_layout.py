@@ -13,7 +13,7 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 SCRIPTS = [*sorted((ROOT / "scripts").iterdir()), ROOT / ".ci/run"]
 
 LONGEST = 450
-NOT_MIRRORED = {"bench", "cases", "cli", "deploy", "docs", "real", "scenarios", "scripts", "v1"}
+NOT_MIRRORED = {"bench", "cases", "cli", "deploy", "docs", "faults", "real", "scenarios", "scripts", "v1"}
 """Folders of tests that are about more than one module of the package."""
 
 

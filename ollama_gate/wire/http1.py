@@ -17,6 +17,9 @@ MOST_HEAD_BYTES: Final = 64 * 1024
 _MOST_SIZE_LINE: Final = 1024
 """Longest line with a chunk's size and extensions."""
 
+_MOST_INTERIM: Final = 64
+"""Answers of status 1xx before the one that counts."""
+
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
@@ -58,7 +61,7 @@ _DONE: Final = 6
 class AnswerReader:
     """Reads one answer after another from one connection; `begin` comes before each."""
 
-    __slots__ = ("_bodiless", "_held", "_left", "_state", "excess", "head", "keep_alive")
+    __slots__ = ("_bodiless", "_held", "_interim", "_left", "_state", "excess", "head", "keep_alive")
 
     def __init__(self) -> None:
         """Expect nothing yet."""
@@ -66,6 +69,7 @@ class AnswerReader:
         self._left = 0
         self._state = _DONE
         self._bodiless = False
+        self._interim = 0
         self.head: AnswerHead | None = None
         """The answer's head, once it is there."""
         self.keep_alive = False
@@ -82,6 +86,7 @@ class AnswerReader:
         self._state = _HEAD
         self._bodiless = bodiless
         self._left = 0
+        self._interim = 0
         self.head = None
 
     @property
@@ -163,7 +168,10 @@ class AnswerReader:
         if status < 200:
             if status == 101:
                 raise UpstreamBroken("Ollama wants to speak another protocol")
-            return self._until_head(rest)  # something by the way, such as 100 Continue
+            self._interim += 1  # something by the way, such as 100 Continue
+            if self._interim > _MOST_INTERIM:
+                raise UpstreamBroken("Ollama sends interim answers without end")
+            return self._until_head(rest)
         codings, lengths = said.get(b"transfer-encoding"), said.get(b"content-length")
         if codings and lengths:
             fields, lengths = [field for field in fields if field[0] != b"content-length"], None

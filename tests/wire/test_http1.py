@@ -153,6 +153,15 @@ def test_an_interim_answer_is_passed_over() -> None:
     assert (body, reader.done) == (b"x", True)
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["in one read", "one by one"])
+def test_interim_answers_without_end_are_given_up(*, together: bool) -> None:
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    _, body = read([interim * 64 + HEAD + b"Content-Length: 1\r\n\r\nx"])
+    assert body == b"x"
+    with pytest.raises(UpstreamBroken, match="without end"):
+        read([interim * 10_000] if together else [interim] * 10_000)
+
+
 def test_bytes_after_the_answer_are_told() -> None:
     for answer in (HEAD + b"Content-Length: 2\r\n\r\nhi", CHUNKED + chunked([b"hi"])):
         reader, body = read([answer + b"HTTP/1.1 200 OK"])
