@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from aiohttp import web
 
-from ollama_gate import __version__, chunk
+from ollama_gate import __version__, chunk, dashboard
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
 from ollama_gate.observe.metrics import CONTENT_TYPE
@@ -49,6 +49,8 @@ class OwnEndpoints:
             case "GET", "/gate/metrics" if self._gate.config.metrics.enabled:
                 body = self._gate.metrics.render()
                 return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE, "Server": "ollama-gate"})
+            case "GET", dashboard.PATH:
+                return web.Response(body=dashboard.page(), headers=dashboard.headers())
             case "GET", "/gate/status":
                 return _answer(self._status())
             case "POST", "/gate/count":
@@ -216,6 +218,7 @@ class OwnEndpoints:
 
 _ARCHIVE: Final = "/gate/archive/"
 _METHODS: Final = {
+    dashboard.PATH: "GET",
     "/gate/archive/search": "GET",
     "/gate/health": "GET",
     "/gate/health/live": "GET",

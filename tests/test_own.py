@@ -30,7 +30,7 @@ async def gate() -> AsyncIterator[Gate]:
         ("GET", "/gate/count", 405),
         ("PUT", "/gate/tokenize", 405),
         ("DELETE", "/gate/chunk", 405),
-        ("GET", "/gate/", 404),
+        ("GET", "/gate/", 200),
         ("GET", "/gate/nowhere", 404),
         ("POST", "/gate/../api/chat", 404),
     ],
