@@ -125,10 +125,15 @@ class SignalBook:
             return None
         offered = request.body.get("tools")
         marks, sizes = _marked(messages, offered)
-        key = (request.session, request.model.lower(), _opening(messages), frozenset(_names(offered)))
+        key = (
+            request.session,
+            request.model.lower(),
+            _opening(messages),
+            frozenset(_names(offered)) if offered else None,
+        )
         held = self._find(hash(key), now)
         line, signals = self._continue(held, marks, sizes, messages)
-        signals += self._symptoms(line, offered)
+        self._symptoms(line, offered, signals)
         self._weigh(held)
         return Look(line, self._limits, tuple(signals))
 
@@ -137,10 +142,14 @@ class SignalBook:
     ) -> tuple[_Line, list[Signal]]:
         """The line that these messages continue, read up to the last of them, or a new one."""
         signals: list[Signal] = []
-        on = [line for line in held.lines if marks[: len(line.marks)] == line.marks]
-        if on:
-            line = max(on, key=lambda one: len(one.marks))
-            line.reading.read(messages[len(line.marks) - 1 :], self._tools)
+        line = None
+        for known in held.lines:
+            length = len(known.marks)
+            if (line is None or length > len(line.marks)) and marks[:length] == known.marks:
+                line = known
+        if line is not None:
+            if len(marks) > len(line.marks):
+                line.reading.read(messages[len(line.marks) - 1 :], self._tools)
         else:
             line = _Line(marks, sizes, 0, Reading())
             line.reading.read(messages[-_READ_ON_MEETING:], self._tools)
@@ -151,28 +160,32 @@ class SignalBook:
                 line.still_tokens, line.still_chars, line.stills = old.still_tokens, old.still_chars, old.stills
                 line.tokens = old.tokens
                 held.lines.remove(old)
-        if line in held.lines:
-            held.lines.remove(line)
-        held.lines.append(line)
-        del held.lines[:-_LINES]
+        if not held.lines or held.lines[-1] is not line:
+            if line in held.lines:
+                held.lines.remove(line)
+            held.lines.append(line)
+            del held.lines[:-_LINES]
         line.marks, line.sizes, line.chars = marks, sizes, sum(sizes)
         return line, signals
 
-    def _symptoms(self, line: _Line, offered: Any) -> Iterator[Signal]:
+    def _symptoms(self, line: _Line, offered: Any, signals: list[Signal]) -> None:
+        """Add what the line shows."""
         limits, reading = self._limits, line.reading
         if 0 < limits.repeated_calls <= reading.run:
-            yield Signal(SignalKind.REPEATED_CALL, reading.run, reading.run_tool)
-        if 0 < limits.rereads <= reading.rereads:
-            yield Signal(SignalKind.REREAD, reading.rereads)
+            signals.append(Signal(SignalKind.REPEATED_CALL, reading.run, reading.run_tool))
+        if reading.reread_bits and 0 < limits.rereads <= reading.rereads:
+            signals.append(Signal(SignalKind.REREAD, reading.rereads))
         if 0 < limits.goal_restated <= reading.restated:
-            yield Signal(SignalKind.GOAL_RESTATED, reading.restated)
-        if 0 < limits.calls_as_text <= reading.calls_as_text and reading.clean >= limits.clean_calls and offered:
-            yield Signal(SignalKind.CALL_AS_TEXT, reading.calls_as_text)
-        per_change = reading.turns // max(len(reading.changed), 1)
-        if 0 < limits.turns_per_change <= per_change and self._tools.can_change(offered):
-            yield Signal(SignalKind.FEW_CHANGES, per_change)
-        if (still := _standstill(line, limits)) is not None:
-            yield still
+            signals.append(Signal(SignalKind.GOAL_RESTATED, reading.restated))
+        written = reading.calls_as_text if reading.text_bits and offered and reading.clean >= limits.clean_calls else 0
+        if 0 < limits.calls_as_text <= written:
+            signals.append(Signal(SignalKind.CALL_AS_TEXT, written))
+        if 0 < limits.turns_per_change <= reading.turns:
+            per_change = reading.turns // max(len(reading.changed), 1)
+            if per_change >= limits.turns_per_change and self._tools.can_change(offered):
+                signals.append(Signal(SignalKind.FEW_CHANGES, per_change))
+        if line.stills and (still := _standstill(line, limits)) is not None:
+            signals.append(still)
 
     def _find(self, key: int, now: float) -> _Held:
         held = self._held.get(key)
@@ -186,7 +199,7 @@ class SignalBook:
 
     def _weigh(self, held: _Held) -> None:
         """Keep the bounds; the conversation that was just seen stays."""
-        size = sum(line.size for line in held.lines)
+        size = held.lines[0].size if len(held.lines) == 1 else sum(line.size for line in held.lines)
         self.size += size - held.size
         held.size = size
         while len(self._held) > 1 and (len(self._held) > self._limits.conversations or self.size > self._most_bytes):
