@@ -4,37 +4,35 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-WHOLE: Final = 1200
-"""A message of up to so many characters is one passage."""
 LONG: Final = 600
-"""Characters of a passage of a longer one."""
+"""Characters of a passage that is good to read. A text of up to twice as many is one passage."""
 _PARAGRAPH: Final = re.compile(r"\n\s*\n")
 _SENTENCE: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])")
 _WORD: Final = re.compile(r"\s+|(?<=[,;])")
 
 
-def passages(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each passage, in order and without gaps; a text of nothing but blanks has none."""
+def passages(text: str, long: int = LONG) -> Iterator[tuple[int, int]]:
+    """Start and end of each passage, in order and without gaps, of up to `long` characters; blanks are none."""
     if not text.strip():
         return
-    if len(text) <= WHOLE:
+    if len(text) <= 2 * long:
         yield 0, len(text)
         return
     start = 0
     while start < len(text):
-        end = _end(text, start)
+        end = _end(text, start, long)
         if text[start:end].strip():
             yield start, end
         start = end
 
 
-def _end(text: str, start: int) -> int:
+def _end(text: str, start: int, long: int) -> int:
     """Where a passage that begins here ends: with a paragraph, line, sentence or word, the largest that fits."""
-    most = start + LONG
+    most = start + long
     if most >= len(text):
         return len(text)
     for pattern in (_PARAGRAPH, re.compile("\n"), _SENTENCE, _WORD):
-        found = max((match.end() for match in pattern.finditer(text, start + LONG // 4, most)), default=0)
+        found = max((match.end() for match in pattern.finditer(text, start + long // 4, most)), default=0)
         if found > start:
             return found
     return most

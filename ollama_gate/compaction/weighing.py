@@ -1,0 +1,86 @@
+"""What parts of a conversation take, in tokens: short texts are counted, long ones weighed by samples first."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+
+from ollama_gate.compaction.building import build
+from ollama_gate.compaction.conversation import Conversation
+from ollama_gate.compaction.plan import Plan
+from ollama_gate.compaction.terms import Count, Terms
+
+_SAMPLED: Final = 900
+"""Characters from which on a text is weighed by three samples."""
+_SAMPLE: Final = 200
+
+
+class Scales:
+    """Weighs one conversation; no text is counted twice."""
+
+    def __init__(self, talk: Conversation, terms: Terms, count: Count) -> None:
+        """Take what is weighed, and who counts."""
+        self.talk = talk
+        self.terms = terms
+        self.pace: dict[int, float] = {}
+        """Tokens of a character of each content, from samples first and then from what was cut."""
+        self._count = count
+        self._counted: dict[str, int] = {}
+
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, as the vocabulary has it."""
+        missing = list({text: None for text in texts if text not in self._counted})
+        if missing:
+            self._counted.update(zip(missing, self._count(missing), strict=True))
+        return [self._counted[text] for text in texts]
+
+    def text(self, text: str) -> float:
+        """What a text takes."""
+        return self.terms.scale * self.counts([text])[0]
+
+    def tokens(self, plan: Plan) -> float:
+        """What the messages of a plan take."""
+        built = build(self.talk, plan)
+        counts = self.counts([text for message in built for text in _texts(message)])
+        images = sum(len(message.get("images") or ()) for message in built)
+        return self.terms.scale * sum(counts) + self.terms.each * len(built) + self.terms.image * images
+
+    def foreseen(self) -> float:
+        """About what the whole conversation takes."""
+        every = range(len(self.talk))
+        self.weigh(every)
+        return sum(self.content(at) for at in every) + self.terms.each * len(self.talk)
+
+    def content(self, index: int, characters: int | None = None) -> float:
+        """About what a content takes, or so many characters of it; it has to be weighed before."""
+        length = len(self.talk.text(index)) if characters is None else characters
+        return self.terms.scale * self.pace[index] * length
+
+    def weigh(self, indexes: Iterable[int]) -> None:
+        """Weigh contents that were not weighed before."""
+        samples = {at: _sample(self.talk.text(at)) for at in indexes if at not in self.pace}
+        counts = self.counts(list(samples.values()))
+        for (at, sample), tokens in zip(samples.items(), counts, strict=True):
+            self.pace[at] = tokens / len(sample) if sample else 0.0
+
+    def learn(self, plan: Plan) -> None:
+        """Take the pace of what was really kept in place of the samples'."""
+        cut = {one.index: one.head for one in plan.kept if one.head > 0}
+        counts = self.counts([self.talk.text(at)[:head] for at, head in cut.items()])
+        for (at, head), tokens in zip(cut.items(), counts, strict=True):
+            self.pace[at] = max(tokens / head, 0.01)
+
+
+def _texts(message: Mapping[str, Any]) -> list[str]:
+    """The texts of a message that cost tokens, as `counting.measuring.contents` takes them."""
+    out = [text for key in ("content", "thinking") if (text := message.get(key))]
+    if calls := message.get("tool_calls"):
+        out.append(orjson.dumps(calls).decode())
+    return out
+
+
+def _sample(text: str) -> str:
+    if len(text) <= _SAMPLED:
+        return text
+    middle, last = (len(text) - _SAMPLE) // 2, len(text) - _SAMPLE
+    return text[:_SAMPLE] + text[middle : middle + _SAMPLE] + text[last:]
