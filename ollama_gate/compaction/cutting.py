@@ -8,6 +8,7 @@ import unicodedata
 from typing import Final
 
 _JOINER: Final = "\u200d"
+_FEW: Final = 120
 _WHITE: Final = re.compile(r"\s")
 _BREAK: Final = re.compile(r"[^\w\s]")
 
@@ -15,7 +16,7 @@ _BREAK: Final = re.compile(r"[^\w\s]")
 def spans(text: str, characters: int) -> tuple[int, int]:
     """How many characters stay of a text's start and end where so many may stay: two thirds and one third of them.
 
-    Never more than asked for; less by at most a quarter, for the sake of whole lines or words.
+    Never more than asked for; less by at most a quarter, or half of few, for the sake of whole lines or words.
     """
     if characters >= len(text):
         return len(text), 0
@@ -26,7 +27,7 @@ def spans(text: str, characters: int) -> tuple[int, int]:
 
 def _before(text: str, at: int) -> int:
     """The last good place at or before `at` to end."""
-    least = at - at // 4
+    least = at - _reach(at)
     line = text.rfind("\n", least, at)
     if line >= 0:
         return line + 1
@@ -43,7 +44,7 @@ def _before(text: str, at: int) -> int:
 
 def _after(text: str, at: int) -> int:
     """The first good place at or after `at` to begin."""
-    most = at + (len(text) - at) // 4
+    most = at + _reach(len(text) - at)
     line = text.find("\n", at - 1 if at else 0, most)
     if line >= 0:
         return line + 1
@@ -56,6 +57,11 @@ def _after(text: str, at: int) -> int:
     while at < len(text) and _inside(text, at):
         at += 1
     return at
+
+
+def _reach(characters: int) -> int:
+    """How many of these characters may be given up: a quarter, or half of few."""
+    return max(characters // 4, min(characters // 2, _FEW))
 
 
 def _inside(text: str, at: int) -> bool:

@@ -179,7 +179,8 @@ class Filler:
         for at in cuttable:
             length = len(self.talk.text(at))
             if length > self._placeholder_length:
-                wants["tail" if at >= self.skeleton.tail else "older"][at] = self._scales.content(at)
+                more = max(self._scales.content(at) - self._placeholder_tokens, 1.0)
+                wants["tail" if at >= self.skeleton.tail else "older"][at] = more
         needs = {name: sum(each.values()) for name, each in wants.items()} | {"digest": quotations.material}
         given = _divided(tokens, needs)
         lengths = self._lengths(wants, given)

@@ -16,7 +16,7 @@ class Compaction(Section):
         le=1000,
     )
     target: float = key(
-        0.6,
+        0.55,
         "Share of the budget that a conversation takes after a compaction. What is left is for the next turns, which "
         "all begin with the same compacted messages, so that Ollama's prompt cache keeps working.",
         unit="share",

@@ -10,6 +10,7 @@ import pytest
 
 from ollama_gate.compaction.building import DIGEST, NOTED
 from ollama_gate.compaction.pairing import units
+from ollama_gate.config.compaction import Compaction
 from support import long_talks
 from support.cases import Front, assert_r400, case
 from support.http import Reply
@@ -19,6 +20,7 @@ from support.shortened import compacting, full, sent
 MARKER = re.compile(
     r"\[\.\.\. (\d+) characters dropped to fit the context budget — original archived as ([0-9a-f]{12})\]"
 )
+TARGET = Compaction().target
 MODELS = ("long", "long-go", "long-renderer", "long-thinking")
 
 
@@ -29,6 +31,11 @@ async def chat(line: Front, talk: list[Message], model: str = "long", **more: An
         hello = [{"role": "user", "content": "hi"}]
         assert (await line.ask("/api/chat", {**body, "messages": hello})).status == 200
     return await line.ask("/api/chat", {**body, "messages": talk})
+
+
+def fills(tokens: int, budget: int) -> bool:
+    """Whether a prompt fills the target for this budget, and does not pass it."""
+    return 0.85 * TARGET * budget <= tokens <= TARGET * budget
 
 
 def out(line: Front) -> list[Message]:
@@ -54,7 +61,7 @@ async def test_facts_from_long_ago_are_in_what_goes_out(model: str, written_log:
         assert len(talk) == 122
         before, after = int(reply.gate("compacted-from") or 0), counted(reply)
         assert before > 74_000
-        assert 0.85 * 7800 <= after <= 7800
+        assert fills(after, 13_000)
         said = out(line)
         assert said[0] == talk[0]
         assert said[-1] == talk[-1]
@@ -76,7 +83,7 @@ async def test_nine_tools_at_once_are_all_kept() -> None:
     async with compacting(13_000) as line:
         reply = await chat(line, talk)
         assert reply.status == 200
-        assert counted(reply) <= 7800
+        assert fills(counted(reply), 13_000)
         said = own(out(line))
         assert len(said) == len(talk) == 22
         assert [same(one) for one in said] == [same(one) for one in talk]
@@ -103,7 +110,8 @@ async def test_a_loop_over_symbols_keeps_every_pair() -> None:
         reply = await chat(line, talk)
         assert reply.status == 200
         assert int(reply.gate("compacted-from") or 0) > 90_000
-        assert 0.85 * 21_600 <= counted(reply) <= 21_600
+        assert fills(counted(reply), 36_000)
+        assert counted(reply) < 22_000
         said = out(line)
         calls = [
             call["function"]["arguments"]["symbol"] for message in said for call in message.get("tool_calls") or ()
@@ -125,7 +133,9 @@ async def test_a_loop_over_symbols_keeps_every_pair() -> None:
             assert whole.startswith(head)
             assert whole.endswith(tail)
             assert len(tail) >= len(head) / 4
-            assert all(row.count(",") == 5 for row in f"{head}\n{tail}".splitlines()), "cut at the end of lines"
+            assert len(head) < 120 or all(row.count(",") == 5 for row in f"{head}\n{tail}".splitlines()), (
+                "cut at the end of lines"
+            )
         assert talk[1] in said
 
 
@@ -135,7 +145,7 @@ async def test_calls_that_do_not_fit_are_listed_with_their_arguments() -> None:
     async with compacting(6_000) as line:
         reply = await chat(line, talk)
         assert reply.status == 200
-        assert counted(reply) <= 3600
+        assert counted(reply) <= TARGET * 6_000
         said = out(line)
         listed = re.findall(
             r'- get_indicators\({"symbol":"(\w+)","interval":"1d"}\) — result archived as', said[1]["content"]
@@ -151,7 +161,7 @@ async def test_digits_fill_the_target_and_never_pass_it(budget: int) -> None:
     async with compacting(budget) as line:
         reply = await chat(line, long_talks.digits())
         assert reply.status == 200
-        assert 0.85 * 0.6 * budget <= counted(reply) <= 0.6 * budget
+        assert fills(counted(reply), budget)
 
 
 @pytest.mark.slow
@@ -237,7 +247,7 @@ async def test_a_result_longer_than_the_budget_is_cut() -> None:
     async with compacting(3_000) as line:
         reply = await chat(line, talk)
         assert reply.status == 200
-        assert 0.85 * 1800 <= counted(reply) <= 1800
+        assert fills(counted(reply), 3_000)
         said = own(out(line))
         assert [same(one) for one in said] == [same(one) for one in talk]
         assert said[3]["content"].endswith("The last line says COBALT.")
@@ -294,7 +304,7 @@ async def test_every_dialect_is_compacted_streamed_or_not(path: str, streamed: s
         assert said[0]["content"] == talk[0]["content"]
         assert said[-1]["content"] == talk[-1]["content"]
         assert all(fact in said[1]["content"] for fact in FACTS)
-        assert sent(line)[-1].prompt_tokens == int(reply.gate("compacted-to") or 0) <= 1800
+        assert sent(line)[-1].prompt_tokens == int(reply.gate("compacted-to") or 0) <= TARGET * 3_000
 
 
 async def test_an_agents_own_compaction_passes_whole() -> None:
