@@ -131,7 +131,7 @@ class Wiring:
         self.logwatch = _logwatch(config, metrics, log)
         self._following: asyncio.Task[None] | None = None
         self._remembered = lasting.checkpoints if lasting is not None else RememberedCheckpoints()
-        self._compactor = Compactor(
+        self.compactor = Compactor(
             config.compaction,
             counter=self.counter,
             checkpoints=_checkpoints(self.archive, self._remembered),
@@ -145,7 +145,7 @@ class Wiring:
             counter=self.counter,
             admission=admission,
             settler=Settler(metrics, log, clock),
-            shortener=Shortener(self._compactor, metrics, clock),
+            shortener=Shortener(self.compactor, metrics, clock),
             clock=clock,
             refused_before=lasting.refused if lasting is not None else RefusedBefore(),
         )
@@ -187,7 +187,7 @@ class Wiring:
         for task in (self._guard, self._keeping, self._following):
             if task is not None:
                 task.cancel()
-        await self._compactor.close()
+        await self.compactor.close()
         if self._following is not None:
             await asyncio.wait({self._following})
         if self.archive is not None and not self._archive_goes_on:

@@ -7,7 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import ollama_gate
 from ollama_gate.counting.channel import HEAD
 from ollama_gate.errors import GateError
 
+PROGRAM: Final = ("-m", "ollama_gate.compaction.worker")
 MAX_FRAME: Final = 32 << 20
 """Bytes of a frame from the worker; it is not believed beyond."""
 
@@ -31,9 +32,15 @@ class WorkerFailed(GateError):
 class WorkerProcess:
     """One worker at a time. It lives on one event loop, and one job runs at once."""
 
-    def __init__(self, memory: int) -> None:
-        """Start nothing yet; the process gets `memory` bytes of address space."""
+    def __init__(self, memory: int, program: Sequence[str] = PROGRAM) -> None:
+        """Start nothing yet.
+
+        Args:
+            memory: bytes of address space that the process gets.
+            program: what Python runs in it; the socket's number and the memory come after.
+        """
         self.memory = memory
+        self._program = tuple(program)
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         """Processes started so far."""
@@ -78,7 +85,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                self.process = await asyncio.to_thread(_started, theirs.fileno(), self.memory)
+                self.process = await asyncio.to_thread(_started, self._program, theirs.fileno(), self.memory)
             self.starts += 1
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
         except BaseException:
@@ -138,11 +145,11 @@ class WorkerProcess:
             await asyncio.gather(*self._ended)
 
 
-def _started(channel: int, memory: int) -> subprocess.Popen[bytes]:
+def _started(program: Sequence[str], channel: int, memory: int) -> subprocess.Popen[bytes]:
     # -P: nothing is imported from the working directory. Our own package may be no installed one.
     path = os.pathsep.join(filter(None, [str(Path(ollama_gate.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-P", "-m", "ollama_gate.compaction.worker", str(channel), str(memory)],
+        [sys.executable, "-P", *program, str(channel), str(memory)],
         pass_fds=[channel],
         process_group=0,  # Ctrl-C is the gate's to answer
         stdin=subprocess.DEVNULL,
