@@ -23,10 +23,10 @@ from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.own import OwnEndpoints
 from ollama_gate.passthrough import pass_through
-from ollama_gate.routes import CHANGES_MODELS, LANES, Lane, decoded, refusal_writer, right_for
+from ollama_gate.routes import CHANGES_MODELS, LANES, decoded, refusal_writer, right_for
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
-from ollama_gate.upstream.relay import SERVER
+from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.wiring import Wiring
 
 _DENIED = frozenset({401, 403, 429})
@@ -51,8 +51,9 @@ class Gate:
         self._run = secrets.token_hex(4)
         self._serial = itertools.count(1)
         self.entrance = Entrance(config, self.log, clock)
+        self._draining = False
         self._idle = asyncio.Event()
-        self._idle.set()
+        """Set when the last request is done, while draining."""
 
     @property
     def config(self) -> Config:
@@ -93,9 +94,11 @@ class Gate:
         self.entrance.stop_listening()
         if self.turns:
             self.log.info("draining", requests=len(self.turns))
+        self._draining = True
         try:
             async with asyncio.timeout(self.config.server.drain if drain is None else drain):
-                await self._idle.wait()
+                if self.turns:
+                    await self._idle.wait()
         except TimeoutError:
             self.log.warning("cut off at the end of the drain time", requests=len(self.turns))
         await self.entrance.close()
@@ -126,7 +129,6 @@ class Gate:
         path = decoded(raw_path)
         turn = Turn(f"{self._run}-{next(self._serial):x}", path, self.clock())
         self.turns[turn.id] = turn
-        self._idle.clear()
         try:
             return await self._dispatch(request, path, turn)
         except Refused as no:
@@ -144,7 +146,7 @@ class Gate:
             if turn.caller is not None:
                 turn.caller.leave()
             del self.turns[turn.id]
-            if not self.turns:
+            if self._draining and not self.turns:
                 self._idle.set()
 
     async def _dispatch(self, request: web.BaseRequest, path: str, turn: Turn) -> web.StreamResponse:
@@ -161,7 +163,15 @@ class Gate:
         if lane is not None:
             if caller is not None:
                 caller.enter()
-            return await self._guard(request, lane, turn)
+            turn.dialect = lane.dialect
+            self.metrics.in_flight.inc()
+            wiring = self.wiring
+            wiring.enter()
+            try:
+                return await wiring.pipeline.handle(request, lane, turn)
+            finally:
+                wiring.leave()
+                self.metrics.in_flight.dec()
         if path.startswith("/gate/"):
             own = await self._own.answer(request, path, caller)
             own.headers.update(turn.cors)
@@ -174,17 +184,6 @@ class Gate:
         if shown.tells(request.method, path, caller):
             return await shown.answer(self, request, path, turn)
         return await self.pass_on(request, path, turn)
-
-    async def _guard(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> web.StreamResponse:
-        turn.dialect = lane.dialect
-        self.metrics.in_flight.inc()
-        wiring = self.wiring
-        wiring.enter()
-        try:
-            return await wiring.pipeline.handle(request, lane, turn)
-        finally:
-            wiring.leave()
-            self.metrics.in_flight.dec()
 
     async def pass_on(
         self, request: web.BaseRequest, path: str, turn: Turn, body: bytes | None = None

@@ -39,8 +39,9 @@ from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_upstream
+from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.upstream.overflow import overflow_of
-from ollama_gate.upstream.relay import SERVER, Passage, give_back, relay, relay_whole
+from ollama_gate.upstream.relay import Passage, give_back, relay, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
 from ollama_gate.values import frozen
 from ollama_gate.window import Output, Window

@@ -12,7 +12,7 @@ from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.relay import Passage
-from ollama_gate.window import Ending, ending
+from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd, TailObserver
 
 _NANO: Final = 1e-9
@@ -33,14 +33,17 @@ class Settler:
             end = passage.end(observer) if passage.bytes else None
             if turn.caller is not None and end is not None:
                 turn.caller.settle(end.prompt_eval_count)
-            self._count(turn, passage, end)
+            ended = None
+            if end is not None and end.done:
+                ended = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))
+            self._count(turn, passage, end, ended)
             if turn.signals:
                 self._signals(turn)
-            self._write(turn, passage, end)
+            self._write(turn, passage, end, ended)
         except Exception as failure:  # noqa: BLE001 - observing must never fail a request
             self._log.error("a finished request could not be recorded", exc_info=failure)
 
-    def _count(self, turn: Turn, passage: Passage, end: StreamEnd | None) -> None:
+    def _count(self, turn: Turn, passage: Passage, end: StreamEnd | None, ended: str | None) -> None:
         metrics, model = self.metrics, self.metrics.model(turn.model)
         metrics.requests.labels(turn.route, model, str(turn.verdict)).inc()
         if turn.left:
@@ -70,19 +73,15 @@ class Settler:
             metrics.prompt_tokens.labels(model).observe(end.prompt_eval_count)
         if end.eval_count is not None:
             metrics.relayed.labels(model).inc(end.eval_count)
-        if end.done:
-            metrics.endings.labels(model, str(self._ending(turn, end))).inc()
+        if ended is not None:
+            metrics.endings.labels(model, ended).inc()
 
     def _signals(self, turn: Turn) -> None:
         model = self.metrics.model(turn.model)
         for name in turn.signals:
             self.metrics.signals.labels(model, name).inc()
 
-    @staticmethod
-    def _ending(turn: Turn, end: StreamEnd) -> Ending:
-        return ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit)
-
-    def _write(self, turn: Turn, passage: Passage, end: StreamEnd | None) -> None:
+    def _write(self, turn: Turn, passage: Passage, end: StreamEnd | None, ended: str | None) -> None:
         line: dict[str, object] = {
             "id": turn.id,
             "route": turn.route,
@@ -121,8 +120,8 @@ class Settler:
             line["eval_count"] = end.eval_count
             if end.error is not None and turn.status == 200:
                 line["error_in_answer"] = True
-            if end.done:
-                line["ended"] = str(self._ending(turn, end))
+            if ended is not None:
+                line["ended"] = ended
             elif end.error is None and passage.whole and turn.status == 200 and "/embed" not in turn.route:
                 line["ended"] = "without done"
         if turn.signals:

@@ -22,7 +22,7 @@ from ollama_gate.receive import read_body
 from ollama_gate.refusals import upstream_failed
 from ollama_gate.requests import Json
 from ollama_gate.turn import Phase, Turn, Verdict
-from ollama_gate.upstream.relay import SERVER
+from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.wire.body import decode_json
 from ollama_gate.wire.folding import fold
 

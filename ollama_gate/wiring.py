@@ -75,8 +75,8 @@ class Wiring:
         self.config = config
         self.users = 0
         """Requests that use this wiring."""
-        self.unused = asyncio.Event()
-        self.unused.set()
+        self._retired: asyncio.Event | None = None
+        """Set when its last request is done, once it has been replaced."""
         self.up = False
         self.problem: str | None = None
         self._metrics = metrics
@@ -214,7 +214,9 @@ class Wiring:
         return fresh
 
     async def _retire(self) -> None:
-        await self.unused.wait()
+        if self.users:
+            self._retired = asyncio.Event()
+            await self._retired.wait()
         if self._store_goes_on:
             await self._store.built()  # a description that is awaited comes over this upstream
         await self.close()
@@ -222,13 +224,12 @@ class Wiring:
     def enter(self) -> None:
         """A request begins to use this wiring."""
         self.users += 1
-        self.unused.clear()
 
     def leave(self) -> None:
         """A request is done with it."""
         self.users -= 1
-        if not self.users:
-            self.unused.set()
+        if self._retired is not None and not self.users:
+            self._retired.set()
 
     @property
     def archive_problem(self) -> str | None:
@@ -338,8 +339,8 @@ class Wiring:
     def _drifted(self, card: ModelCard, rung: Rung, drift: Drift) -> None:
         model = self._metrics.model(card.key)
         self._metrics.drift.labels(model, str(drift.kind)).inc()
-        if drift.ratio is not None:
-            self._metrics.drift_ratio.labels(model, str(rung)).observe(drift.ratio)
+        if (ratio := drift.ratio) is not None:
+            self._metrics.drift_ratio.labels(model, str(rung)).observe(ratio)
 
     def _demoted(self, card: ModelCard, trust: Trust) -> None:
         self._metrics.demotions.labels(self._metrics.model(card.key)).inc()

@@ -32,6 +32,7 @@ from ollama_gate.window import EMBED_SPECIALS, Window, grace_limit
 from ollama_gate.wire.ndjson import StreamEnd
 
 R = TypeVar("R")
+_EMBED, _BYTES = Kind.EMBED, Basis.BYTES  # an enum's members are slow to get (Python 3.11)
 _SAMPLE_EVERY: Final = 10.0
 """Seconds between two exact counts of one model that are made only to compare them with Ollama's."""
 
@@ -103,7 +104,9 @@ class Counter:
         """What is known of a model; getting to know it begins when it is first asked for."""
         key = (card.digest, str(card.mode), self._version() or "")
         found = self._models.get(key)
-        if found is not None and found.meter is not None and not found.meter.tokenizer.alive:
+        if found is not None and found.meter is not None:
+            if found.meter.tokenizer.alive:
+                return found
             found.meter = None  # its tokenizer was unloaded to make room, or its process died
         if found is None:
             if len(self._models) >= 256:
@@ -283,17 +286,18 @@ class Counter:
     ) -> None:
         """Hold a count against what Ollama reported, and believe Ollama."""
         known = self.known(card)
-        reported = end.prompt_eval_count if end.done or request.kind is Kind.EMBED else None
+        embeds = request.kind is _EMBED
+        reported = end.prompt_eval_count if end.done or embeds else None
         if says_nothing(request, card, self._version()):
             reported = None
-        images = images_in(request) if request.kind is not Kind.EMBED else 0
+        images = 0 if embeds else images_in(request)
         if images:
             known.learn_image(count, images, reported)
             self._book.put(known.key, known.learned)
             self._report(card, count.rung, compare(Basis.ESTIMATED, count.tokens, count.at_most, reported))
             return
         self._believe(known, count, reported)
-        if reported is not None and request.kind is not Kind.EMBED:
+        if reported is not None and not embeds:
             self._look_closer(request, known, room, count, reported)
 
     def contradicted(self, request: InferenceRequest, card: ModelCard, count: PromptCount, tokens: int | None) -> None:
@@ -309,7 +313,7 @@ class Counter:
             return
         if not known.checked and not known.meter.renderer.why:
             self._start_check(known, room)
-        elif count.basis is Basis.BYTES and self._clock() - known.sampled_at > _SAMPLE_EVERY:
+        elif count.basis is _BYTES and self._clock() - known.sampled_at > _SAMPLE_EVERY:
             known.sampled_at = self._clock()
             spawn(self._sample(request, known, room, reported), name=f"sample of {known.card.name}")
 

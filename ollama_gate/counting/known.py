@@ -15,6 +15,7 @@ from ollama_gate.counting.trust import Trust
 from ollama_gate.errors import Refused
 from ollama_gate.requests import Basis, InferenceRequest, Parts, PromptCount, Rung
 
+_REMOTE: Final = Mode.REMOTE
 _AGREEMENTS: Final = 5
 """Counts that Ollama has to confirm before those of a published tokenizer may be called exact."""
 _UNCHECKED_MARGIN: Final = 0.02
@@ -138,4 +139,4 @@ def says_nothing(request: InferenceRequest, card: ModelCard, version: str | None
     left cached tokens out.
     """
     two_runs = bool(request.body.get("format")) and (card.thinks or bool(card.parser))
-    return two_runs or version == "0.30.0" or card.mode is Mode.REMOTE
+    return two_runs or version == "0.30.0" or card.mode is _REMOTE

@@ -155,7 +155,11 @@ def images_in(request: InferenceRequest) -> int:
     """How many images a request carries."""
     if request.kind is Kind.GENERATE:
         return len(request.body.get("images") or ())
-    return sum(len(message.get("images") or ()) for message in request.body.get("messages") or ())
+    number = 0
+    for message in request.body.get("messages") or ():
+        if len(message) > 2 and (images := message.get("images")):
+            number += len(images)
+    return number
 
 
 def printed_tools(tools: Any) -> str:

@@ -31,6 +31,10 @@ class DriftKind(StrEnum):
     """There was no number, or one that says nothing about the prompt."""
 
 
+# An enum's members are slow to get (Python 3.11).
+_HELD, _BYTES, _RENDERED = DriftKind.HELD, Basis.BYTES, (Basis.HERE, Basis.ASKED)
+
+
 @dataclass(frozen=True, slots=True)
 class Trust:
     """What is believed of one model (one digest under one version of Ollama)."""
@@ -81,14 +85,16 @@ def compare(basis: Basis, predicted: int | None, at_most: int | None, reported: 
     """Compare a count with prompt_eval_count."""
     if predicted is None or reported is None or reported <= 0:
         return Drift(DriftKind.NO_SAMPLE, predicted, reported)
-    if basis in (Basis.HERE, Basis.ASKED):
+    if basis in _RENDERED:
         return Drift(DriftKind.EXACT if predicted == reported else DriftKind.OFF, predicted, reported)
     most = at_most if at_most is not None else predicted
-    return Drift(DriftKind.HELD if reported <= most else DriftKind.BROKEN, predicted, reported)
+    return Drift(_HELD if reported <= most else DriftKind.BROKEN, predicted, reported)
 
 
 def learn(trust: Trust, basis: Basis, drift: Drift) -> Trust:
     """What is believed after one more comparison."""
+    if basis is _BYTES and drift.kind is _HELD:
+        return trust  # nearly every answer
     if drift.kind is DriftKind.NO_SAMPLE or drift.predicted is None or drift.reported is None:
         return trust
     if basis is Basis.ESTIMATED:

@@ -100,6 +100,17 @@ def _text(holder: Json, key: str, where: str = "") -> str:
     return value
 
 
+_FORMS: Final = {
+    "role": str,
+    "thinking": str,
+    "tool_name": str,
+    "tool_call_id": str,
+    "images": list,
+    "tool_calls": list,
+}
+"""What the fields of a message must be besides its content."""
+
+
 def _checked_messages(messages: Any) -> list[Json]:
     if messages is None:
         return []
@@ -115,20 +126,18 @@ def _checked_messages(messages: Any) -> list[Json]:
                 "put the text into content and pictures, as base64, into images",
                 f"messages[{index}].content",
             )
-        for key in ("role", "thinking", "tool_name", "tool_call_id"):
-            value = message.get(key)
-            if value is not None and not isinstance(value, str):
-                raise _bad(f"messages[{index}].{key} must be a string", f"messages[{index}].{key}")
-        for key in ("images", "tool_calls"):
-            value = message.get(key)
-            if value is not None and not isinstance(value, list):
-                raise _bad(f"messages[{index}].{key} must be a list", f"messages[{index}].{key}")
-        _checked_calls(message.get("tool_calls"), index)
+        for key, value in message.items():
+            form = _FORMS.get(key)
+            if form is not None and value is not None and not isinstance(value, form):
+                what = "a string" if form is str else "a list"
+                raise _bad(f"messages[{index}].{key} must be {what}", f"messages[{index}].{key}")
+        if calls := message.get("tool_calls"):
+            _checked_calls(calls, index)
     return messages
 
 
-def _checked_calls(calls: list[Any] | None, index: int) -> None:
-    for place, call in enumerate(calls or ()):
+def _checked_calls(calls: list[Any], index: int) -> None:
+    for place, call in enumerate(calls):
         where = f"messages[{index}].tool_calls[{place}]"
         if call is None:
             continue

@@ -122,6 +122,8 @@ def inference_request(
 
 def session_of(headers: Mapping[str, str]) -> str | None:
     """The conversation id that an agent sends, from headers with lower-case names."""
+    if headers.keys().isdisjoint(SESSION_HEADERS):
+        return None
     for name in SESSION_HEADERS:
         value = headers.get(name, "").strip()
         if value:

@@ -58,7 +58,9 @@ def finished(line: dict[str, object]) -> None:
         logger().info("request", **line)
         return
     line["event"] = "request"
-    out.write(f"{_json_line(None, 'info', line)}\n")
+    line["level"] = "info"
+    line["timestamp"] = _stamp(time.time())
+    out.write(orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE).decode())
     out.flush()
 
 

@@ -20,6 +20,7 @@ HOP_BY_HOP: Final = frozenset(
 )
 """Meant for one connection only (RFC 9110, 7.6.1)."""
 
+_NOT_TO_CLIENT: Final = HOP_BY_HOP | {b"server"}
 _NOT_UPSTREAM: Final = HOP_BY_HOP | {b"host", b"origin", b"referer", b"expect", b"cookie", b"x-api-key"}
 """Ollama checks Host and Origin against its own address (`server/routes.go:allowedHostsMiddleware`), so the gate sends
 its upstream's Host and no Origin; keys and cookies are for the gate, not for Ollama."""
@@ -63,15 +64,17 @@ def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, own_body: bool, auth
     return lines
 
 
-def for_client(fields: Iterable[Field], own: Iterable[str]) -> list[bytes]:
-    """Ollama's headers as they go to the client, as lines: all but the hop-by-hop ones.
+def for_client(fields: Iterable[Field], replaced: Iterable[str] = ()) -> list[bytes]:
+    """Ollama's headers as they go to the client, as lines: all but the hop-by-hop ones and those the gate replaces.
 
     Args:
         fields: Ollama's headers as they came.
-        own: names of the gate's headers, which replace Ollama's.
+        replaced: names that the gate puts in anew, besides Server and its own.
     """
-    dropped = HOP_BY_HOP.union([name.lower().encode() for name in own])
+    dropped = _NOT_TO_CLIENT
+    if replaced:
+        dropped = dropped.union([name.lower().encode() for name in replaced])
     named = [line.partition(b":")[2] for name, line in fields if name == b"connection"]
     if named:
         dropped |= connection_named(named)
-    return [line for name, line in fields if name not in dropped]
+    return [line for name, line in fields if name not in dropped and not name.startswith(b"x-ollama-gate-")]

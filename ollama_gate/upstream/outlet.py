@@ -11,11 +11,14 @@ from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 
+from ollama_gate.turn import Turn
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_client
+from ollama_gate.window import Ending
 from ollama_gate.wire.http1 import answer_head
 
 NO_BODY: Final = frozenset({204, 304})
+SERVER: Final = "ollama-gate"
 _MOST_WAITING: Final = 64 * 1024
 """Bytes that may wait for a slow client before more are read from Ollama; the transport's own mark."""
 
@@ -110,15 +113,19 @@ NOTHING_LEFT: Final[web.StreamResponse] = _Written()
 """What the server gets for an answer that is out already, or that nobody waits for."""
 
 
-def opened(request: web.BaseRequest, answer: Answer, own: dict[str, str]) -> Outlet:
+def opened(request: web.BaseRequest, answer: Answer, turn: Turn, ended: Ending | None = None) -> Outlet:
     """The outlet for an answer of Ollama's; nothing is sent yet.
 
     Args:
         request: what is answered.
         answer: its status, headers and length are handed on.
-        own: headers of the gate's own; they replace Ollama's of the same names.
+        turn: gives the gate's own headers, which replace Ollama's of the same names.
+        ended: why the answer ends, where that is known before it begins.
     """
-    lines, chunked = for_client(answer.fields, own), answer.length is None
+    lines, chunked = for_client(answer.fields, turn.cors), answer.length is None
+    own = {"Server": SERVER, **turn.headers()}
+    if ended is not None:
+        own["x-ollama-gate-ended"] = str(ended)
     bodiless = request.method == "HEAD" or answer.status in NO_BODY
     if request.version == HttpVersion11 and request.keep_alive and not bodiless:
         if chunked:

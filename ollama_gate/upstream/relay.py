@@ -18,7 +18,6 @@ from ollama_gate.upstream.outlet import NOTHING_LEFT, opened
 from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd
 
-SERVER: Final = "ollama-gate"
 _STREAMING, _OVER = Phase.STREAMING, Phase.DONE  # an enum's members are slow to get (Python 3.11)
 _WHOLE: Final = 1 << 20
 """Longest answer, in bytes, that is handed on in one piece."""
@@ -78,7 +77,7 @@ async def relay(
     """
     response = NOTHING_LEFT
     try:
-        outlet = opened(request, answer, {"Server": SERVER, **turn.headers()})
+        outlet = opened(request, answer, turn)
         response = outlet.response
         turn.phase, turn.status = _STREAMING, answer.status
         data = answer.take()
@@ -137,12 +136,10 @@ async def relay_whole(
         give_back(answer, whole=passage.whole)
     passage.first_byte_at, passage.bytes = clock(), len(body)
     observer.feed(body)
-    own = {"Server": SERVER, **turn.headers()}
     end = passage.end(observer)
-    if end.done:
-        own["x-ollama-gate-ended"] = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))
+    ended = ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit) if end.done else None
     turn.phase, turn.status = _STREAMING, answer.status
-    outlet = opened(request, answer, own)
+    outlet = opened(request, answer, turn, ended)
     try:
         if (slow := outlet.end(body)) is not None:
             await slow

@@ -19,7 +19,8 @@ from ollama_gate.requests import AnswerWriter
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.connection import Answer
-from ollama_gate.upstream.relay import SERVER, Observer, Passage, give_back
+from ollama_gate.upstream.outlet import SERVER
+from ollama_gate.upstream.relay import Observer, Passage, give_back
 from ollama_gate.wire.ndjson import LineSplitter
 
 SIGNS_EVERY: Final = 15.0

@@ -80,6 +80,8 @@ def test_answers_lose_what_belongs_to_one_connection_only() -> None:
             ("set-cookie", "b"),
             ("Date", "now"),
             ("Server", "Ollama's own"),
+            ("X-Note", "Ollama's own"),
+            ("X-Ollama-Gate-Verdict", "another gate's"),
         ]
     )
     out = for_client(answer, {"server": "the gate", "x-note": "J\udcfcrgen"})
