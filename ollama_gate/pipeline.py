@@ -29,7 +29,7 @@ from ollama_gate.forcing import force
 from ollama_gate.loops import LoopBook, hopeless
 from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies, first_leg
-from ollama_gate.receive import client_of, read_body, read_form
+from ollama_gate.receive import body_at_hand, client_of, read_body, read_form
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import Lane
 from ollama_gate.settle import Settler
@@ -51,6 +51,9 @@ from ollama_gate.wire.folding import fold
 from ollama_gate.wire.ndjson import BLIND, TailObserver
 
 _AS_ASKED: Final = Output(None)
+# An enum's members are slow to get (Python 3.11).
+_COUNTING, _QUEUED, _FIRST_BYTE = Phase.COUNTING, Phase.QUEUED, Phase.FIRST_BYTE
+_EMBED, _NONE, _ADMIT, _BOUND = Kind.EMBED, Control.NONE, Verdict.ADMIT, Rung.BOUND
 
 
 @frozen
@@ -60,6 +63,8 @@ class Judged:
     applied: Applied
     count: PromptCount | None = None
     output: Output = _AS_ASKED
+    open: bool = False
+    """Whether it has to be counted before it may."""
     shorter: InferenceRequest | None = None
     """What goes on in its place, where it was compacted."""
 
@@ -111,13 +116,24 @@ class Pipeline:
             if lane.form:
                 raw, body = b"", await read_form(request, self.config.server.max_body)
             else:
-                raw = await self._read(request, turn)
+                received = body_at_hand(request, self.config.server.max_body)
+                if received is None:
+                    received = await read_body(request, self.config.server.max_body)
+                raw = self._decoded(request, received, turn)
                 body = fold(decode_json(raw), lane.fields)
             inference = lane.parse(body, request.headers, self.config.dialects.server_tools)
-            card = await self._who(inference, turn)
-            if card is not None and not card.thinks:
-                inference = without_thinking(inference)
-            judged = await self._judge(inference, card, turn, raw)
+            if turn.caller is not None and inference.model:
+                turn.caller.require_model(inference.model)
+            card = self._catalog.at_hand(inference.model)
+            if card is None and inference.model:
+                card = await self._card(inference.model)
+            if card is not None:
+                turn.model = card.key
+                if not card.thinks:
+                    inference = without_thinking(inference)
+            judged = self._judge(inference, card, turn)
+            if judged.open and card is not None:
+                judged = await self._judge_by_count(inference, card, judged.applied, turn, raw)
             inference = judged.shorter or inference
             del raw
             if self._watch is not None:
@@ -127,7 +143,7 @@ class Pipeline:
                 client, priority = caller.key.id, caller.key.priority
             else:
                 client, priority = client_of(request), 0
-            turn.phase = Phase.QUEUED
+            turn.phase = _QUEUED
             lease = self._admission.lease(card, judged.applied, client, inference.control, priority=priority)
             if (waiting := lease.enter()) is not None:
                 await waiting
@@ -208,38 +224,26 @@ class Pipeline:
         """A name may stand for another model now: what was refused may fit."""
         self._refused.forget()
 
-    async def _read(self, request: web.BaseRequest, turn: Turn) -> bytes:
+    def _decoded(self, request: web.BaseRequest, received: bytes, turn: Turn) -> bytes:
         """The decoded body; a body that was refused a moment ago is refused again at once."""
-        limit = self.config.server.max_body
-        received = await read_body(request, limit)
         turn.body_bytes = len(received)
-        raw = decode_content(received, request.headers.get("Content-Encoding"), limit)
+        raw = decode_content(received, request.headers.get("Content-Encoding"), self.config.server.max_body)
         again = self._refused.recall(turn.route, raw, self._clock())
         if again is not None:
             turn.verdict = Verdict.REFUSE
             raise Refused(again)
         return raw
 
-    async def _who(self, inference: InferenceRequest, turn: Turn) -> ModelCard | None:
-        """The model's card; None when Ollama has no such model, and then its own answer is the right one."""
-        if turn.caller is not None and inference.model:
-            turn.caller.require_model(inference.model)
-        card = self._catalog.at_hand(inference.model)
-        if card is None and inference.model:
-            card = await self._card(inference.model)
-        if card is not None:
-            turn.model = card.key
-        return card
-
     async def _card(self, name: str) -> ModelCard | None:
+        """The model's card; None when Ollama has no such model, and then its own answer is the right one."""
         try:
             return await self._catalog.card(name)
         except InvalidName as bad:
             raise Refused(Refusal(400, "invalid_model_name", str(bad), param="model")) from bad
 
-    async def _judge(self, inference: InferenceRequest, card: ModelCard | None, turn: Turn, raw: bytes) -> Judged:
-        """The verdict: sent on, counted or not, or refused."""
-        turn.phase = Phase.COUNTING
+    def _judge(self, inference: InferenceRequest, card: ModelCard | None, turn: Turn) -> Judged:
+        """The verdict as far as it can be had without counting: sent on, refused, or open."""
+        turn.phase = _COUNTING
         turn.asked_output = turn.limit = inference.asked_output
         if card is None:
             turn.verdict = Verdict.UNCOUNTED
@@ -251,30 +255,31 @@ class Pipeline:
         if room is None:
             turn.verdict = Verdict.UNCOUNTED
             return Judged(applied)
-        if inference.kind is Kind.EMBED and not card.embeds:
+        embeds = inference.kind is _EMBED
+        if embeds and not card.embeds:
             raise Refused(refusals.cannot_embed(card.name))
         if applied.policy.on_load_option == "refuse":
             refusals.check_load_options(inference)
         turn.window, turn.budget = room.num_ctx, room.budget
-        if inference.control is not Control.NONE:
+        if inference.control is not _NONE:
             turn.verdict = Verdict.CONTROL
             return Judged(applied)
-        if inference.kind is Kind.EMBED:
-            return await self._judge_inputs(inference, card, applied, turn, raw)
-        return await self._judge_prompt(inference, card, applied, room, turn, raw)
+        if embeds:
+            return Judged(applied, open=True)
+        bound = self._counter.bound(inference, card, applied.policy.image_tokens)
+        if bound is None or bound > room.budget or _strict(inference, card, applied, room):
+            return Judged(applied, open=True)
+        turn.verdict, turn.rung, turn.prompt_tokens = _ADMIT, _BOUND, bound
+        return Judged(applied, PromptCount(bound, bound, _BOUND))
 
-    async def _judge_prompt(
-        self, inference: InferenceRequest, card: ModelCard, applied: Applied, room: Window, turn: Turn, raw: bytes
+    async def _judge_by_count(
+        self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, raw: bytes
     ) -> Judged:
-        asked = inference.asked_output
-        if asked is None and not room.guarded:
-            asked = card.num_predict
-        strict = applied.policy.on_long_reply == "refuse" and asked is not None and asked > 0
-        images = applied.policy.image_tokens
-        bound = self._counter.bound(inference, card, images)
-        if bound is not None and bound <= room.budget and not strict:
-            turn.verdict, turn.rung, turn.prompt_tokens = Verdict.ADMIT, Rung.BOUND, bound
-            return Judged(applied, PromptCount(bound, bound, Rung.BOUND))
+        """The verdict where bytes do not settle it."""
+        room = applied.window
+        if inference.kind is _EMBED or room is None:
+            return await self._judge_inputs(inference, card, applied, turn, raw)
+        asked, images = _asked(inference, card, room), applied.policy.image_tokens
         began, case = self._clock(), self._shortener.case(inference, card, applied, room, len(raw))
         try:
             count = await self._counter.count(inference, card, room, image_tokens=images, in_parts=case is None)
@@ -294,12 +299,13 @@ class Pipeline:
                 raise self._refused_for_length(inference, refusals.prompt_too_long(inference, count, room), turn, raw)
             else:
                 shorter, count = await self._shortened(case, count, turn, raw)
+        strict = _strict(inference, card, applied, room)
         if strict and window.too_long_with_reply(asked, count.tokens, room):
             raise self._refused_for_length(inference, refusals.reply_too_long(inference, count, room), turn, raw)
         output = window.clamp_output(asked, count.tokens if room.guarded else count.at_most, room)
         if output.num_predict is not None:
             turn.limit, turn.clamped = output.num_predict, output.clamped
-        return Judged(applied, count, output, shorter)
+        return Judged(applied, count, output, shorter=shorter)
 
     async def _shortened(
         self, case: Case, count: PromptCount, turn: Turn, raw: bytes
@@ -348,13 +354,7 @@ class Pipeline:
         return Refused(refusal)
 
     async def _send(
-        self,
-        request: web.BaseRequest,
-        inference: InferenceRequest,
-        judged: Judged,
-        turn: Turn,
-        lease: Hold,
-        body: Json,
+        self, request: web.BaseRequest, inference: InferenceRequest, judged: Judged, turn: Turn, lease: Hold, body: Json
     ) -> Answer:
         """Send the gate's own body; returns with Ollama's status line."""
         path, sent = inference.path, body
@@ -368,7 +368,7 @@ class Pipeline:
             turn.reload_avoided = forced.reload_avoided
         authorization = self.config.upstream.forward_authorization
         lines = for_upstream(request.raw_headers, own_body=True, authorization=authorization)
-        turn.phase, turn.sent_at = Phase.FIRST_BYTE, self._clock()
+        turn.phase, turn.sent_at = _FIRST_BYTE, self._clock()
         try:
             answer = await self._upstream.send("POST", path, lines, encode_json(sent))
         except UpstreamUnreachable:
@@ -389,13 +389,7 @@ class Pipeline:
         return answer
 
     def _writer(
-        self,
-        lane: Lane,
-        inference: InferenceRequest,
-        body: Json,
-        card: ModelCard | None,
-        judged: Judged,
-        turn: Turn,
+        self, lane: Lane, inference: InferenceRequest, body: Json, card: ModelCard | None, judged: Judged, turn: Turn
     ) -> Callable[[], Awaitable[AnswerWriter]]:
         """Who writes this answer. Where the dialect tells the prompt count first, it is made while Ollama works."""
         counting: asyncio.Task[PromptCount] | None = None
@@ -442,3 +436,14 @@ class Pipeline:
         await response.prepare(request)
         await response.write_eof()
         return response
+
+
+def _asked(inference: InferenceRequest, card: ModelCard, room: Window) -> int | None:
+    """The answer's length in force: an Ollama that cuts is held to the Modelfile's where nothing is asked."""
+    asked = inference.asked_output
+    return card.num_predict if asked is None and not room.guarded else asked
+
+
+def _strict(inference: InferenceRequest, card: ModelCard, applied: Applied, room: Window) -> bool:
+    """Whether the length that is asked of the answer decides too."""
+    return applied.policy.on_long_reply == "refuse" and (_asked(inference, card, room) or 0) > 0

@@ -21,11 +21,28 @@ def client_of(request: web.BaseRequest) -> str:
     return request.remote or ""
 
 
-async def read_body(request: web.BaseRequest, limit: int) -> bytes:
-    """The whole body as it came, still compressed if it was.
+def body_at_hand(request: web.BaseRequest, limit: int) -> bytes | None:
+    """The whole body where all of it came with the head; None where there is something to wait for.
 
     A body that says that it is too long is refused from its headers alone, so that a client which sends it again and
     again costs nothing.
+
+    Raises:
+        Refused: 413 for a body that is longer than `limit` bytes, 400 for one that breaks the rules of HTTP.
+    """
+    length = request.content_length
+    if length is not None and length > limit:
+        raise Refused(too_large(limit))
+    if not request.content.is_eof():
+        return None
+    whole = _here(request)
+    if len(whole) > limit:
+        raise Refused(too_large(limit))
+    return whole
+
+
+async def read_body(request: web.BaseRequest, limit: int) -> bytes:
+    """The whole body as it came, still compressed if it was.
 
     Args:
         request: the client's request.
@@ -34,17 +51,11 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     Raises:
         Refused: 413 for a body that is longer, 400 for one that breaks the rules of HTTP.
     """
-    length = request.content_length
-    if length is not None and length > limit:
-        raise Refused(too_large(limit))
-    content = request.content
-    if content.is_eof():  # all of it came with the head: nothing to wait for
-        whole = _here(request)
-        if len(whole) > limit:
-            raise Refused(too_large(limit))
+    whole = body_at_hand(request, limit)
+    if whole is not None:
         return whole
     await say_continue(request)
-    parts, size = [], 0
+    content, parts, size = request.content, [], 0
     while data := await _next(request):
         size += len(data)
         if size > limit:

@@ -42,6 +42,8 @@ def decode_content(raw: bytes, content_encoding: str | None, limit: int) -> byte
         Refused: 413 `body_too_large`, 415 `unsupported_encoding`, or 400 `invalid_body` for a stream that is broken,
             cut short, or followed by something else.
     """
+    if content_encoding is None and len(raw) <= limit:
+        return raw
     codings = [coding.strip().lower() for coding in (content_encoding or "").split(",")]
     codings = [coding for coding in codings if coding not in {"", "identity"}]
     for coding in codings:
