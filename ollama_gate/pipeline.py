@@ -134,10 +134,10 @@ class Pipeline:
             judged = self._judge(inference, card, turn)
             if judged.open and card is not None:
                 judged = await self._judge_by_count(inference, card, judged.applied, turn, raw)
+            if self._watch is not None:
+                self._watch.look(inference, turn, compacted=judged.shorter is not None)
             inference = judged.shorter or inference
             del raw
-            if self._watch is not None:
-                self._watch.look(inference, turn)
             if (caller := turn.caller) is not None:
                 caller.book(judged.count)
                 client, priority = caller.key.id, caller.key.priority

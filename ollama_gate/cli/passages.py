@@ -80,14 +80,15 @@ def repeated(parts: Sequence[Section]) -> list[Repeated]:
     """Passages of a dozen words and more that stand in the text at least twice, the longest first."""
     words = [(word, number) for number, part in enumerate(parts) for word in part.text.split()]
     folded = [word.casefold().strip(".,;:!?*_`\"'()") for word, _ in words]
-    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    places: dict[int, list[int]] = defaultdict(list)
     for at in range(len(folded) - _SHINGLE + 1):
-        places[tuple(folded[at : at + _SHINGLE])].append(at)
+        places[hash(tuple(folded[at : at + _SHINGLE]))].append(at)
     out: list[Repeated] = []
     taken = bytearray(len(folded))
     for found in places.values():
         first = found[0]
-        others = [at for at in found[1:] if at >= first + _SHINGLE]
+        shingle = folded[first : first + _SHINGLE]
+        others = [at for at in found[1:] if at >= first + _SHINGLE and folded[at : at + _SHINGLE] == shingle]
         if not others or taken[first] or taken[others[0]]:
             continue
         length = _SHINGLE

@@ -191,13 +191,12 @@ async def _file(path: Path, reading: Callable[[], None], look: float) -> AsyncGe
 
 async def _journal(unit: str, reading: Callable[[], None]) -> AsyncGenerator[bytes | None, None]:
     """What a unit writes to the journal from now on."""
-    process = await asyncio.create_subprocess_exec(
-        "journalctl",
-        *("--follow", "--output=cat", "--lines=0", "--no-pager", "--quiet", f"--unit={unit}"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    if not await _holds_something(unit):
+        raise OSError(
+            f"the journal shows nothing of the unit {unit}: is that its name, and is the gate's user in the group "
+            "systemd-journal?"
+        )
+    process = await _journalctl("--follow", "--lines=0", f"--unit={unit}")
     try:
         reading()
         if process.stdout is not None:
@@ -208,3 +207,25 @@ async def _journal(unit: str, reading: Callable[[], None]) -> AsyncGenerator[byt
             process.terminate()
             with contextlib.suppress(ProcessLookupError):
                 await process.wait()
+
+
+async def _holds_something(unit: str) -> bool:
+    """Whether the journal shows anything of a unit; to those who may not read it, it is silently empty."""
+    process = await _journalctl("--lines=1", f"--unit={unit}")
+    try:
+        said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return bool(said.strip())
+
+
+async def _journalctl(*arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        "journalctl",
+        *("--output=cat", "--no-pager", "--quiet", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )

@@ -101,6 +101,11 @@ class Look:
         if not known and (still := _standstill(line, self._limits)) is not None:
             self.signals = (*self.signals, still)
 
+    def not_counted(self) -> None:
+        """Ollama's count will be that of another prompt: begin anew with counts."""
+        line = self._line
+        line.tokens = line.still_tokens = line.still_chars = line.stills = 0
+
 
 class SignalBook:
     """The conversations that are watched, least recently seen first to go."""

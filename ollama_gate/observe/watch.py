@@ -44,8 +44,13 @@ class Watch:
         self._clock = clock
         self._failed = False
 
-    def look(self, request: InferenceRequest, turn: Turn) -> None:
+    def look(self, request: InferenceRequest, turn: Turn, *, compacted: bool = False) -> None:
         """Note on the turn what its conversation shows.
+
+        Args:
+            request: the conversation as the client sent it.
+            turn: the record of this request.
+            compacted: Ollama gets it in a shorter form, so that its prompt count is not that of these messages.
 
         Raises:
             Refused: 400, where the operator blocks one of these signals.
@@ -59,7 +64,10 @@ class Watch:
             return
         if look.signals:
             _tell(turn, look)
-        turn.reported = lambda tokens: _hear(turn, look, tokens)
+        if compacted:
+            look.not_counted()
+        else:
+            turn.reported = lambda tokens: _hear(turn, look, tokens)
         if self._block:
             for signal in look.signals:
                 if signal.kind in self._block:

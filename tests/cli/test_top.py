@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from ollama_gate.cli import main
+from ollama_gate.cli import main, top
+from ollama_gate.cli.running import Running
 from ollama_gate.cli.top import screen
 from ollama_gate.rehearsal.server import Rehearsal
 from ollama_gate.rehearsal.service import Settings
@@ -76,6 +77,24 @@ async def test_a_running_gate_is_shown() -> None:
     told = shown(status)
     assert "rehearsal-go:latest" in told
     assert "no request under way" in told
+
+
+def test_live_it_waits_for_a_gate_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    screens: list[str] = []
+
+    def look(running: Running) -> object:
+        if screens:
+            raise KeyboardInterrupt
+        screens.append("seen")
+        return seen(running)
+
+    with canned({"/gate/status": (200, STATUS), "/gate/health": (200, {})}) as gate:
+        seen = top._look
+        monkeypatch.setattr(top, "_look", look)
+        monkeypatch.setattr(top, "wide", lambda: Console(force_terminal=True, file=io.StringIO(), width=120))
+        done = CliRunner().invoke(main, ["top", "--interval", "0.2", "--gate", gate.url])
+    assert (done.exit_code, screens) == (0, ["seen"])
+    assert "waiting for it to come back" in str(seen(Running("http://127.0.0.1:1")))
 
 
 def test_once_and_as_json() -> None:

@@ -9,9 +9,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from ollama_gate.catalog.names import canonical
+from ollama_gate.cli import main
 from ollama_gate.config import load
 from ollama_gate.rehearsal.server import Rehearsal
 from ollama_gate.rehearsal.service import Settings
@@ -59,3 +61,34 @@ def test_files_that_the_pages_show_can_be_read(page: Path, tmp_path: Path) -> No
         if "model_providers" not in tables:  # another program's file
             (tmp_path / "ollama-gate.toml").write_text(text)
             load(tmp_path / "ollama-gate.toml", {}, canonical)
+
+
+_COMMAND = re.compile(r"ollama-gate((?: [a-z][a-z-]*)+)((?: +(?:--?[a-z][\w-]*|[\w./:<>\"'-]+))*)")
+
+
+def commands(page: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Words and options of each command of the gate's in a block or in the text."""
+    text = page.read_text("utf-8")
+    shown = [body for kind, body in _BLOCK.findall(text) if kind in {"sh", "console", "yaml", "ini"}]
+    for line in "\n".join([*shown, *re.findall(r"`(ollama-gate [^`]+)`", text)]).splitlines():
+        for words, rest in _COMMAND.findall(line.partition("#")[0]):
+            yield words.split(), re.findall(r"(?<=\s)--?[a-z][\w-]*", rest)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_and_their_options_exist(page: Path) -> None:
+    for words, options in commands(page):
+        command: click.Command = main
+        for word in words:
+            if not isinstance(command, click.Group):
+                break  # an argument
+            found = command.get_command(click.Context(command), word)
+            assert found is not None, f"ollama-gate {' '.join(words)}"
+            command = found
+        known = {"--help", "-h", "--version"}.union(*(one.opts + one.secondary_opts for one in command.params))
+        if command.name != "rehearse":  # it hands its options on
+            assert set(options) <= known, f"ollama-gate {' '.join(words)} {options}"
+
+
+def test_the_pages_show_commands_with_options() -> None:
+    assert sum(bool(options) for page in PAGES for _, options in commands(page)) > 10

@@ -104,13 +104,15 @@ async def test_the_journal_of_a_unit_is_followed_and_its_reader_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script, said = tmp_path / "journalctl", tmp_path / "said"
-    script.write_text(f"#!/bin/sh\necho \"$$ $*\" > {said}\nprintf '%s' '{CUT}'\nexec sleep 60\n")
+    script.write_text(
+        f"#!/bin/sh\necho \"$$ $*\" > {said}\nprintf '%s' '{CUT}'\ncase $* in *--follow*) exec sleep 60;; esac\n"
+    )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     async with following(watch("journald:ollama")) as one:
         await until(cut(one, 1))
     pid, arguments = said.read_text().split(maxsplit=1)
-    assert arguments.strip() == "--follow --output=cat --lines=0 --no-pager --quiet --unit=ollama"
+    assert arguments.strip() == "--output=cat --no-pager --quiet --follow --lines=0 --unit=ollama"
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
 
@@ -119,6 +121,15 @@ async def test_a_machine_without_a_journal_is_told(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path))
     async with following(watch("journald:ollama")) as one:
         await until(lambda: one.problem is not None and "cannot be read" in one.problem)
+
+
+async def test_a_journal_that_shows_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "journalctl"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    async with following(watch("journald:olama")) as one:
+        await until(lambda: one.problem is not None and "is that its name" in one.problem)
 
 
 def test_a_cut_prompt_is_an_alert_that_is_written_once(written_log: io.StringIO) -> None:

@@ -51,6 +51,15 @@ def test_a_blocked_signal_starts_no_compaction_and_no_retry(kind: SignalKind) ->
         assert word not in said.replace("evaluated", ""), word
 
 
+def test_of_a_compacted_conversation_ollamas_count_says_nothing() -> None:
+    watch, one, other = Watch(Signals(), lambda: 0.0), turn(), turn()
+    watch.look(REQUEST, one)
+    watch.look(REQUEST, other, compacted=True)
+    assert one.reported is not None
+    assert other.reported is None
+    assert other.signals == {"repeated-call": 6}
+
+
 def test_a_failure_of_watching_fails_nothing_and_is_said_once(
     written_log: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
