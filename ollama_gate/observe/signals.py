@@ -22,6 +22,8 @@ _LINES: Final = 3
 """Conversations of one beginning that are told apart: an agent's turns, and what it asks beside them."""
 _READ_ON_MEETING: Final = 64
 """Messages of a conversation that is met in its middle; older ones are not read."""
+_MOST_MESSAGES: Final = 4096
+"""Messages of a request above which it is not looked at: no conversation is that long."""
 _SAMPLED: Final = 512
 _HASHED_WHOLE: Final = 2_000_000
 """Characters of one request that are hashed whole; of longer contents behind them, head and tail."""
@@ -126,7 +128,7 @@ class SignalBook:
     def look(self, request: InferenceRequest, now: float) -> Look | None:
         """What a request shows that is about to be sent; None for one without a past."""
         messages = request.body.get("messages")
-        if request.kind is not Kind.CHAT or not isinstance(messages, list) or len(messages) < 3:
+        if request.kind is not Kind.CHAT or not isinstance(messages, list) or not 3 <= len(messages) <= _MOST_MESSAGES:
             return None
         offered = request.body.get("tools")
         marks, sizes = _marked(messages, offered)

@@ -11,9 +11,11 @@ from ollama_gate.errors import Refusal, Refused
 from ollama_gate.observe.log import logger
 from ollama_gate.observe.signals import Look, Signal, SignalBook
 from ollama_gate.requests import InferenceRequest
-from ollama_gate.turn import Turn
+from ollama_gate.turn import Turn, Verdict
 
 CODE: Final = "signal_blocked"
+_MOST_UNCOUNTED: Final = 4 * 1024**2
+"""Bytes of a body above which it is not looked at, where no count has bounded what is in it."""
 _SEEN: Final = {
     SignalKind.REPEATED_CALL: "the same tool call was made {amount} times in a row{where}",
     SignalKind.REREAD: "{amount} of the last 20 tool calls fetched what had been fetched before",
@@ -55,6 +57,8 @@ class Watch:
         Raises:
             Refused: 400, where the operator blocks one of these signals.
         """
+        if turn.verdict is Verdict.UNCOUNTED and turn.body_bytes > _MOST_UNCOUNTED:
+            return
         try:
             look = self.book.look(request, self._clock())
         except Exception as failure:  # noqa: BLE001 - observing must never fail a request

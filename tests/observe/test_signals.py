@@ -42,6 +42,10 @@ def test_a_request_without_a_past_is_not_looked_at() -> None:
     assert len(book) == 0
 
 
+def test_what_is_no_conversation_is_not_looked_at() -> None:
+    assert SignalBook(Signals()).look(chat(*[{"role": "user", "content": "x"}] * 5000), 0.0) is None
+
+
 def test_the_public_case_is_seen_at_the_sixth_call() -> None:
     look = SignalBook(Signals()).look(chat(*PARSED["messages"]), 0.0)
     assert look is not None

@@ -11,7 +11,7 @@ from ollama_gate.errors import Refused
 from ollama_gate.observe.signals import Signal, SignalBook
 from ollama_gate.observe.watch import Watch, blocked
 from ollama_gate.requests import InferenceRequest, Kind
-from ollama_gate.turn import Turn
+from ollama_gate.turn import Turn, Verdict
 from support.cases import case
 
 MESSAGES = case("32-repeated-tool-call")["messages"]
@@ -58,6 +58,13 @@ def test_of_a_compacted_conversation_ollamas_count_says_nothing() -> None:
     assert one.reported is not None
     assert other.reported is None
     assert other.signals == {"repeated-call": 6}
+
+
+def test_a_large_body_that_nothing_counted_is_not_looked_at() -> None:
+    one = turn()
+    one.verdict, one.body_bytes = Verdict.UNCOUNTED, 5 * 1024**2
+    Watch(Signals(block=("repeated-call",)), lambda: 0.0).look(REQUEST, one)
+    assert one.signals == {}
 
 
 def test_a_failure_of_watching_fails_nothing_and_is_said_once(
