@@ -13,11 +13,9 @@ from ollama_gate.counting.counter import Counter
 from ollama_gate.counting.measuring import Meter
 from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.policies import Applied
-from ollama_gate.receive import read_body
+from ollama_gate.receive import body_limit, receive
 from ollama_gate.requests import Json
 from ollama_gate.window import EMBED_SPECIALS
-from ollama_gate.wire.body import decode_json
-from ollama_gate.wire.encoding import decode_content
 from ollama_gate.wiring import Wiring
 
 _FIELDS: Final = frozenset({"model", "text", "max_tokens", "overlap"})
@@ -33,9 +31,7 @@ async def answer(wiring: Wiring, request: web.BaseRequest, caller: Caller | None
             404 for a model that Ollama does not have.
         UpstreamError: Ollama does not answer.
     """
-    limit = wiring.config.server.max_body
-    raw = decode_content(await read_body(request, limit), request.headers.get("Content-Encoding"), limit)
-    body = decode_json(raw)
+    body = await (await receive(request, body_limit(wiring.config))).everything()
     unknown = sorted(body.keys() - _FIELDS)
     if unknown:
         raise _bad(f"there is no field {unknown[0]!r} here", unknown[0])

@@ -10,15 +10,12 @@ from ollama_gate import __version__, chunk, dashboard
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
 from ollama_gate.observe.metrics import CONTENT_TYPE
-from ollama_gate.receive import read_body
+from ollama_gate.receive import body_limit, receive
 from ollama_gate.refusals import upstream_failed
 from ollama_gate.requests import InferenceRequest, Kind
 from ollama_gate.routes import LANES, Lane
 from ollama_gate.turn import Verdict
 from ollama_gate.window import grace_limit
-from ollama_gate.wire.body import decode_json
-from ollama_gate.wire.encoding import decode_content
-from ollama_gate.wire.folding import fold
 
 if TYPE_CHECKING:
     from ollama_gate.access.door import Caller
@@ -175,16 +172,14 @@ class OwnEndpoints:
         }
 
     async def _inference(self, request: web.BaseRequest) -> InferenceRequest:
-        body_limit = self._gate.config.server.max_body
-        raw = decode_content(await read_body(request, body_limit), request.headers.get("Content-Encoding"), body_limit)
-        body = decode_json(raw)
-        lane = _lane(request.query.get("route"), body)
-        return lane.parse(fold(body, lane.fields), request.headers, self._gate.config.dialects.server_tools)
+        received = await receive(request, body_limit(self._gate.config))
+        route, tools = request.query.get("route"), self._gate.config.dialects.server_tools
+        _, inference = await received.understood(lambda body: _lane(route, body).read(body, request.headers, tools))
+        return inference
 
     async def _tokenize(self, request: web.BaseRequest, caller: "Caller | None") -> web.Response:
         """Ids and pieces of a text, as the model's engine cuts it."""
-        body_limit = self._gate.config.server.max_body
-        body = decode_json(await read_body(request, body_limit))
+        body = await (await receive(request, body_limit(self._gate.config))).everything()
         model, text = body.get("model"), body.get("text", body.get("content"))
         if not isinstance(model, str) or not isinstance(text, str):
             raise Refused(

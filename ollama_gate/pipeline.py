@@ -29,7 +29,7 @@ from ollama_gate.forcing import force
 from ollama_gate.loops import LoopBook, hopeless
 from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies, first_leg
-from ollama_gate.receive import body_at_hand, client_of, read_body, read_form
+from ollama_gate.receive import Came, Received, body_limit, client_of, outgoing, read_form, receive, received_at_hand
 from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import Lane
 from ollama_gate.settle import Settler
@@ -45,9 +45,7 @@ from ollama_gate.upstream.relay import Passage, give_back, relay, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
 from ollama_gate.values import frozen
 from ollama_gate.window import Output, Window
-from ollama_gate.wire.body import decode_json, encode_json
-from ollama_gate.wire.encoding import decode_content
-from ollama_gate.wire.folding import fold
+from ollama_gate.wire.body import encode_json
 from ollama_gate.wire.ndjson import BLIND, TailObserver
 
 _AS_ASKED: Final = Output(None)
@@ -103,6 +101,7 @@ class Pipeline:
         self._settler = settler
         self._shortener = shortener
         self._clock = clock
+        self._body_limit = body_limit(config)
         self._refused = refusals.RefusalMemory(config.refusals.remember)
         self.refused_before = refused_before
         self._watch = Watch(config.signals, clock) if config.signals.enabled else None
@@ -113,15 +112,14 @@ class Pipeline:
         """Take one guarded request from its first byte to its last."""
         passage, observer = Passage(), TailObserver()
         try:
+            tools = self.config.dialects.server_tools
             if lane.form:
-                raw, body = b"", await read_form(request, self.config.server.max_body)
+                form = await read_form(request, self.config.server.max_body)
+                received, came, inference = Received(b""), Came(form), lane.parse(form, request.headers, tools)
             else:
-                received = body_at_hand(request, self.config.server.max_body)
-                if received is None:
-                    received = await read_body(request, self.config.server.max_body)
-                raw = self._decoded(request, received, turn)
-                body = fold(decode_json(raw), lane.fields)
-            inference = lane.parse(body, request.headers, self.config.dialects.server_tools)
+                received = received_at_hand(request, self._body_limit) or await receive(request, self._body_limit)
+                self._recall(received, turn)
+                came, inference = await received.understood(lambda body: lane.read(body, request.headers, tools))
             if turn.caller is not None and inference.model:
                 turn.caller.require_model(inference.model)
             card = self._catalog.at_hand(inference.model)
@@ -133,11 +131,10 @@ class Pipeline:
                     inference = without_thinking(inference)
             judged = self._judge(inference, card, turn)
             if judged.open and card is not None:
-                judged = await self._judge_by_count(inference, card, judged.applied, turn, raw)
+                judged = await self._judge_by_count(inference, card, judged.applied, turn, received)
             if self._watch is not None:
                 self._watch.look(inference, turn, compacted=judged.shorter is not None)
             inference = judged.shorter or inference
-            del raw
             if (caller := turn.caller) is not None:
                 caller.book(judged.count)
                 client, priority = caller.key.id, caller.key.priority
@@ -149,7 +146,8 @@ class Pipeline:
                 await waiting
             try:
                 turn.wait_seconds = lease.waited
-                sending = self._send(request, inference, judged, turn, lease, body)
+                sending = self._send(request, inference, judged, turn, lease, came)
+                del received  # it may be large, and an answer takes long
                 if inference.as_it_came:  # what Ollama reports is the sum of several prompts: nothing to learn from
                     return await relay(
                         request, await sending, turn=turn, observer=BLIND, passage=passage, clock=self._clock
@@ -163,7 +161,7 @@ class Pipeline:
                 else:
                     translation = Translation(
                         request,
-                        make_writer=self._writer(lane, inference, body, card, judged, turn),
+                        make_writer=self._writer(lane, inference, came.body, card, judged, turn),
                         turn=turn,
                         observer=observer,
                         passage=passage,
@@ -224,15 +222,13 @@ class Pipeline:
         """A name may stand for another model now: what was refused may fit."""
         self._refused.forget()
 
-    def _decoded(self, request: web.BaseRequest, received: bytes, turn: Turn) -> bytes:
-        """The decoded body; a body that was refused a moment ago is refused again at once."""
-        turn.body_bytes = len(received)
-        raw = decode_content(received, request.headers.get("Content-Encoding"), self.config.server.max_body)
-        again = self._refused.recall(turn.route, raw, self._clock())
+    def _recall(self, got: Received, turn: Turn) -> None:
+        """Refuse a body again that was refused a moment ago."""
+        turn.body_bytes = got.size
+        again = self._refused.recall(turn.route, got.identity, self._clock())
         if again is not None:
             turn.verdict = Verdict.REFUSE
             raise Refused(again)
-        return raw
 
     async def _card(self, name: str) -> ModelCard | None:
         """The model's card; None when Ollama has no such model, and then its own answer is the right one."""
@@ -273,14 +269,14 @@ class Pipeline:
         return Judged(applied, PromptCount(bound, bound, _BOUND))
 
     async def _judge_by_count(
-        self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, raw: bytes
+        self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, got: Received
     ) -> Judged:
         """The verdict where bytes do not settle it."""
         room = applied.window
         if inference.kind is _EMBED or room is None:
-            return await self._judge_inputs(inference, card, applied, turn, raw)
+            return await self._judge_inputs(inference, card, applied, turn, got)
         asked, images = _asked(inference, card, room), applied.policy.image_tokens
-        began, case = self._clock(), self._shortener.case(inference, card, applied, room, len(raw))
+        began, case = self._clock(), self._shortener.case(inference, card, applied, room, len(got.text))
         try:
             count = await self._counter.count(inference, card, room, image_tokens=images, in_parts=case is None)
         except TemplateRefused as bad:
@@ -296,19 +292,19 @@ class Pipeline:
                 turn.verdict = Verdict.GRACE
                 turn.notes.append(f"over the budget of {room.budget}, let through once after a refusal")
             elif case is None:
-                raise self._refused_for_length(inference, refusals.prompt_too_long(inference, count, room), turn, raw)
+                raise self._refused_for_length(inference, refusals.prompt_too_long(inference, count, room), turn, got)
             else:
-                shorter, count = await self._shortened(case, count, turn, raw)
+                shorter, count = await self._shortened(case, count, turn, got)
         strict = _strict(inference, card, applied, room)
         if strict and window.too_long_with_reply(asked, count.tokens, room):
-            raise self._refused_for_length(inference, refusals.reply_too_long(inference, count, room), turn, raw)
+            raise self._refused_for_length(inference, refusals.reply_too_long(inference, count, room), turn, got)
         output = window.clamp_output(asked, count.tokens if room.guarded else count.at_most, room)
         if output.num_predict is not None:
             turn.limit, turn.clamped = output.num_predict, output.clamped
         return Judged(applied, count, output, shorter=shorter)
 
     async def _shortened(
-        self, case: Case, count: PromptCount, turn: Turn, raw: bytes
+        self, case: Case, count: PromptCount, turn: Turn, got: Received
     ) -> tuple[InferenceRequest, PromptCount]:
         """A chat over its budget in a form that fits, and its count; or the refusal, which says that it was tried."""
         try:
@@ -317,11 +313,11 @@ class Pipeline:
             whole, room = case.request, case.room
             counted = await self._counter.count(whole, case.card, room, image_tokens=case.image_tokens)
             refusal = told(refusals.prompt_too_long(whole, counted, room), no)
-            raise self._refused_for_length(whole, refusal, turn, raw) from no
+            raise self._refused_for_length(whole, refusal, turn, got) from no
         return done.request, done.count
 
     async def _judge_inputs(
-        self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, raw: bytes
+        self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, got: Received
     ) -> Judged:
         limit = applied.embeds
         if limit is None:
@@ -333,7 +329,7 @@ class Pipeline:
         for index, tokens in enumerate(count.items):
             if tokens > limit.tokens:
                 refusal = refusals.input_too_long(inference, index, tokens, limit, count.rung, why=count.why)
-                raise self._refused_for_length(inference, refusal, turn, raw)
+                raise self._refused_for_length(inference, refusal, turn, got)
         turn.verdict = Verdict.ADMIT
         return Judged(applied, count)
 
@@ -343,21 +339,21 @@ class Pipeline:
         conversation, prompt = refusals.conversation_key(inference), refusals.prompt_key(inference)
         return self.refused_before.grace.take(conversation, prompt, self._clock())
 
-    def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, raw: bytes) -> Refused:
+    def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, got: Received) -> Refused:
         now, conversation = self._clock(), refusals.conversation_key(inference)
         # Only where an agent names its conversation: a person who tries one prompt in many ways is not going round.
         if inference.session and self.refused_before.loops.refused(conversation, turn.prompt_tokens or 0, now):
             return Refused(hopeless(refusal))
-        if raw:
-            self._refused.keep(turn.route, raw, refusal, now)
+        if got.identity:
+            self._refused.keep(turn.route, got.identity, refusal, now)
         self.refused_before.grace.grant(conversation, refusals.prompt_key(inference), now)
         return Refused(refusal)
 
     async def _send(
-        self, request: web.BaseRequest, inference: InferenceRequest, judged: Judged, turn: Turn, lease: Hold, body: Json
+        self, request: web.BaseRequest, inference: InferenceRequest, judged: Judged, turn: Turn, lease: Hold, came: Came
     ) -> Answer:
         """Send the gate's own body; returns with Ollama's status line."""
-        path, sent = inference.path, body
+        path, sent = inference.path, came.body
         if inference.as_it_came:
             path = turn.route
             turn.notes.extend(inference.notes)
@@ -370,7 +366,8 @@ class Pipeline:
         lines = for_upstream(request.raw_headers, own_body=True, authorization=authorization)
         turn.phase, turn.sent_at = _FIRST_BYTE, self._clock()
         try:
-            answer = await self._upstream.send("POST", path, lines, encode_json(sent))
+            out = outgoing(encode_json(sent), came.stand_ins, lines)
+            answer = await self._upstream.send("POST", path, lines, out)
         except UpstreamUnreachable:
             lease.failed()  # after every other failure a load may still be under way
             raise

@@ -1,12 +1,30 @@
-"""Taking a request from the client: its body, within a limit, and whose it is."""
+"""Taking a request from the client: whose it is, and its body, within limits and without holding others up.
 
+The loop reads and does small things only. A body beyond `ELSEWHERE` is decompressed, decoded and understood in a
+thread. What holds the interpreter there at a stretch is bounded by the limit on text: payloads are taken out before.
+"""
+
+import asyncio
 import hashlib
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from ollama_gate.config import Config
 from ollama_gate.errors import Refusal, Refused
+from ollama_gate.requests import InferenceRequest, Json
+from ollama_gate.wire.body import decode_json
+from ollama_gate.wire.encoding import decode_content
+from ollama_gate.wire.payloads import StandIns, TooMuchText, in_pieces, lift
+
+T = TypeVar("T")
+ELSEWHERE: Final = 128 * 1024
+"""Bytes from which on a body is none of the loop's business."""
+_THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="body")
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PART = 256
@@ -19,6 +37,155 @@ def client_of(request: web.BaseRequest) -> str:
     if key:
         return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
     return request.remote or ""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimit:
+    """How long a body may be, in bytes after decompression."""
+
+    whole: int
+    text: int
+    """Without large images."""
+
+
+_NO_STAND_INS: Final = StandIns()
+Read = Callable[[dict[str, Any]], tuple[Json, InferenceRequest]]
+
+
+class Came(NamedTuple):
+    """A client's body, decoded and folded."""
+
+    body: Json
+    stand_ins: StandIns = _NO_STAND_INS
+    """What some of its texts stand for."""
+
+
+class Received(NamedTuple):
+    """A body as it came, decompressed. A tuple, because one is made for every request."""
+
+    text: bytes
+    """JSON, with stand-ins for large payloads."""
+    identity: bytes = b""
+    """What tells it from every other body: the text itself, or the hash of a long one."""
+    size: int = 0
+    """Bytes on the wire."""
+    stand_ins: StandIns = _NO_STAND_INS
+    limit: int = 0
+    """Bytes of text that were allowed."""
+
+    async def understood(self, read: Read) -> tuple[Came, InferenceRequest]:
+        """What this body is, and the native request that it means.
+
+        Args:
+            read: makes both of the decoded body, purely; called in a thread where that takes long.
+
+        Raises:
+            Refused: 400, the text cannot be read; 413, there is more text than is allowed; and what `read` refuses.
+        """
+        text = self.text
+        if len(text) < ELSEWHERE:
+            body, inference = read(decode_json(text))
+        else:
+            body, inference = await elsewhere(lambda: read(decode_json(text)))
+        if self.stand_ins:
+            inference = replace(inference, body=self._whole(inference.body))
+        return Came(body, self.stand_ins), inference
+
+    async def everything(self) -> dict[str, Any]:
+        """The decoded body, every payload in its place again.
+
+        Raises:
+            Refused: 400, the text cannot be read; 413, that is more text than is allowed.
+        """
+        text = self.text
+        body = decode_json(text) if len(text) < ELSEWHERE else await elsewhere(lambda: decode_json(text))
+        return self._whole(body) if self.stand_ins else body
+
+    def _whole(self, body: Any) -> dict[str, Any]:
+        """A native body with every payload that is text in its place again.
+
+        Raises:
+            Refused: 413, that is more text than is allowed.
+        """
+        try:
+            return self.stand_ins.text_put_back(body, self.limit - len(self.text))
+        except TooMuchText as long:
+            raise Refused(too_much_text(self.limit)) from long
+
+
+async def receive(request: web.BaseRequest, limit: BodyLimit) -> Received:
+    """A JSON body, read and decompressed, its large payloads taken out.
+
+    Raises:
+        Refused: see `read_body` and `decode_content`; 413 for more text than is allowed.
+    """
+    raw = await read_body(request, limit.whole)
+    encoding = request.headers.get("Content-Encoding")
+    if len(raw) < ELSEWHERE and (encoding is None or len(raw) < _PACKED):
+        return _received(raw, encoding, limit)
+    return await elsewhere(lambda: _received(raw, encoding, limit))
+
+
+def _received(raw: bytes | bytearray, encoding: str | None, limit: BodyLimit) -> Received:
+    whole = decode_content(raw, encoding, limit.whole)
+    if len(whole) < ELSEWHERE and len(whole) <= limit.text:
+        text = bytes(whole)
+        return Received(text, text, len(raw), limit=limit.text)
+    try:
+        lifted = lift(whole, limit.text)
+    except TooMuchText as long:
+        raise Refused(too_much_text(limit.text)) from long
+    identity = hashlib.blake2b(lifted.text).digest()
+    return Received(lifted.text, identity, len(raw), StandIns(lifted.payloads), limit.text)
+
+
+def body_limit(config: Config) -> BodyLimit:
+    """How long inference requests may be."""
+    return BodyLimit(config.server.max_body, config.server.max_text)
+
+
+def outgoing(text: bytes, stand_ins: StandIns, lines: list[bytes]) -> bytes | AsyncIterator[bytes]:
+    """An encoded body as it is sent, every payload in its place; its length goes to the headers.
+
+    Args:
+        text: JSON, with stand-ins.
+        stand_ins: for what they stand.
+        lines: headers of the request that it is sent with.
+    """
+    if not stand_ins:
+        return text
+    pieces = stand_ins.put_back(text)
+    lines.append(b"Content-Length: %d" % sum(map(len, pieces)))
+    return _one_by_one(pieces)
+
+
+async def _one_by_one(pieces: list[bytes | memoryview]) -> AsyncIterator[bytes]:
+    for piece in in_pieces(pieces):
+        yield piece
+
+
+async def elsewhere(work: Callable[[], T]) -> T:
+    """The result of a pure function that takes long, from a thread."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+
+
+_PACKED: Final = 4 * 1024
+"""Bytes of a compressed body that are decompressed by the loop: they may become a thousand times as many."""
+
+
+def received_at_hand(request: web.BaseRequest, limit: BodyLimit) -> Received | None:
+    """A small, plain body that came with the head; None where there is something to wait for, or to do elsewhere.
+
+    Raises:
+        Refused: see `read_body`.
+    """
+    length = request.content_length
+    if length is None or length >= ELSEWHERE or length > limit.text or "Content-Encoding" in request.headers:
+        return None
+    raw = body_at_hand(request, limit.whole)
+    if raw is None:
+        return None
+    return Received(raw, raw, len(raw), limit=limit.text)
 
 
 def body_at_hand(request: web.BaseRequest, limit: int) -> bytes | None:
@@ -41,7 +208,7 @@ def body_at_hand(request: web.BaseRequest, limit: int) -> bytes | None:
     return whole
 
 
-async def read_body(request: web.BaseRequest, limit: int) -> bytes:
+async def read_body(request: web.BaseRequest, limit: int) -> bytes | bytearray:
     """The whole body as it came, still compressed if it was.
 
     Args:
@@ -51,19 +218,24 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     Raises:
         Refused: 413 for a body that is longer, 400 for one that breaks the rules of HTTP.
     """
-    whole = body_at_hand(request, limit)
-    if whole is not None:
-        return whole
+    at_hand = body_at_hand(request, limit)
+    if at_hand is not None:
+        return at_hand
     await say_continue(request)
-    content, parts, size = request.content, [], 0
-    while data := await _next(request):
-        size += len(data)
-        if size > limit:
+    content = request.content
+    whole, long = await _next(request), bytearray()
+    while whole and not content.at_eof():
+        data = await _next(request)
+        if not long:
+            long += whole
+        long += data
+        if len(long) > limit:
             raise Refused(too_large(limit))
-        parts.append(data)
-        if content.at_eof():
+        if not data:
             break
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    if len(whole) > limit:
+        raise Refused(too_large(limit))
+    return long or whole
 
 
 async def _next(request: web.BaseRequest) -> bytes:
@@ -129,6 +301,18 @@ async def say_continue(request: web.BaseRequest) -> None:
     expected = request.headers.get("Expect")
     if expected is not None and expected.lower() == "100-continue" and request.transport is not None:
         request.transport.write(_CONTINUE)
+
+
+def too_much_text(limit: int) -> Refusal:
+    """The refusal of a body whose text alone is more than any window holds."""
+    return Refusal(
+        413,
+        "text_too_large",
+        f"the request has more than {limit} bytes beside its images, the most text that this gate takes "
+        "(server.max_text). Send less text.",
+        details={"limit_bytes": limit},
+        headers={"x-should-retry": "false"},
+    )
 
 
 def too_large(limit: int) -> Refusal:

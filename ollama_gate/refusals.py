@@ -23,6 +23,8 @@ HEADERS: Final[Mapping[str, str]] = {"x-should-retry": "false"}
 """Understood by the OpenAI and Anthropic SDKs; nothing is gained by sending the same prompt again."""
 
 
+_OPENING: Final = 512 * 1024
+"""Characters of one text that are looked at to know it again."""
 _BILLING: Final = re.compile(r"\Ax-anthropic-billing-header:(?:[ ]?[\w-]+=[^;\n]*;)*\n?", re.ASCII)
 
 
@@ -221,7 +223,7 @@ def conversation_key(request: InferenceRequest) -> bytes:
     mark = hashlib.blake2b(request.model.lower().encode(), digest_size=16, person=b"opening")
     for message in request.body.get("messages") or ():
         mark.update(str(message.get("role")).encode("utf-8", "surrogatepass") + b"\0")
-        content = without_billing(message.get("content") or "")
+        content = without_billing((message.get("content") or "")[:_OPENING])
         mark.update(content.encode("utf-8", "surrogatepass") + b"\0")
         if message.get("role") == "user":
             break
@@ -240,7 +242,10 @@ def prompt_key(request: InferenceRequest) -> bytes:
     Sixteen bytes.
     """
     said = {name: request.body.get(name) for name in ("system", "prompt", "suffix", "messages", "tools", "input")}
-    return hashlib.blake2b(encode_json(said), digest_size=16, person=b"prompt").digest()
+    text = encode_json(said)
+    if len(text) > 2 * _OPENING:  # of a long one its length, how it begins and how it ends tell enough
+        text = b"%d" % len(text) + text[:_OPENING] + text[-_OPENING:]
+    return hashlib.blake2b(text, digest_size=16, person=b"prompt").digest()
 
 
 class RefusalMemory:

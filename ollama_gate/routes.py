@@ -7,7 +7,7 @@ them, after percent-decoding (`net/url`, gin's default), so that no spelling of 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from ollama_gate.access.keys import Right
@@ -15,6 +15,7 @@ from ollama_gate.dialects import anthropic, native, openai, responses
 from ollama_gate.dialects.translation import Endpoint, ServerTools, Stamp, session_of
 from ollama_gate.errors import Refusal
 from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json
+from ollama_gate.wire.folding import fold
 
 Headers = Mapping[str, str]
 RenderRefusal = Callable[[Refusal], tuple[bytes, str]]
@@ -36,6 +37,15 @@ class Lane:
     """Whether requests are forms with a file (multipart), not JSON."""
     needs_count: bool = False
     """Whether a stream of this dialect begins with the prompt count, so that it is made even if bytes decide."""
+
+    def read(self, body: dict[str, Any], headers: Headers, server_tools: ServerTools) -> tuple[Json, InferenceRequest]:
+        """A decoded body, folded, and the native request that it means.
+
+        Raises:
+            Refused: it means none.
+        """
+        folded = fold(body, self.fields)
+        return folded, self.parse(folded, headers, server_tools)
 
 
 def _native(path: str, body: Json, headers: Headers, _: ServerTools) -> InferenceRequest:

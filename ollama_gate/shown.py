@@ -65,7 +65,7 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
                 if restricted is not None:
                     raise Refused(Refusal(400, "invalid_request", "ask for one model, plainly", param="model"))
                 return await gate.pass_on(request, path, turn)
-            raw = await read_body(request, _LONGEST)
+            raw = bytes(await read_body(request, _LONGEST))
             if restricted is not None:
                 restricted.require_model(_named(raw))
             told = await _description(gate, raw)

@@ -9,11 +9,9 @@ from aiohttp import web
 from ollama_gate.dialects import anthropic, openai, responses
 from ollama_gate.dialects.translation import ServerTools
 from ollama_gate.errors import Refused, UpstreamError
-from ollama_gate.receive import read_body
+from ollama_gate.receive import body_limit, receive
 from ollama_gate.refusals import upstream_failed
 from ollama_gate.requests import InferenceRequest, Json
-from ollama_gate.wire.body import decode_json
-from ollama_gate.wire.encoding import decode_content
 from ollama_gate.wire.folding import fold
 
 if TYPE_CHECKING:
@@ -65,10 +63,10 @@ async def _count(
     gate: "Gate", request: web.BaseRequest, fields: frozenset[str], parse: Parse, caller: "Caller | None"
 ) -> int:
     """Tokens of the prompt that this body would make."""
-    limit = gate.config.server.max_body
-    raw = decode_content(await read_body(request, limit), request.headers.get("Content-Encoding"), limit)
+    received = await receive(request, body_limit(gate.config))
     headers = {name.lower(): value for name, value in request.headers.items()}
-    inference = parse(fold(decode_json(raw), fields), headers, gate.config.dialects.server_tools)
+    tools = gate.config.dialects.server_tools
+    _, inference = await received.understood(lambda body: (body, parse(fold(body, fields), headers, tools)))
     if caller is not None:
         caller.require_model(inference.model)
     try:

@@ -61,6 +61,13 @@ class Server(Section):
         unit="size",
         ge=KIB,
     )
+    max_text: Size = key(
+        12 * MIB,
+        "Most of an inference request that is not images in base64; more than any window holds is answered 413.",
+        unit="size",
+        ge=KIB,
+        le=64 * MIB,
+    )
     max_header: Size = key(
         64 * KIB, "Largest request line or header field. A larger one is answered 400.", unit="size", ge=4 * KIB, le=MIB
     )

@@ -7,7 +7,7 @@ client's.
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -19,6 +19,12 @@ from ollama_gate.wire.repair import TooBroken, repair
 MISSING_BODY = "missing request body"
 """Ollama's own words for an empty body (`server/routes.go`)."""
 
+_SPACE: Final = b" \t\r\n"
+_BEGINNING: Final = 64
+_PIECE: Final = 256 * 1024
+"""Bytes that are looked at in one step."""
+_BACKSLASH: Final = ord("\\")
+
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
@@ -26,8 +32,10 @@ class BodyLimits:
 
     decoded_bytes: int = 64 * 1024 * 1024
     """Bytes after decompression."""
-    values: int = 1_000_000
+    values: int = 500_000
     """Strings, and values of any kind, in the whole body. Each costs up to a hundred bytes of memory."""
+    objects: int = 20_000
+    """Objects in the whole body: messages, calls, parts, schemas. Each costs time in every stage that looks at them."""
 
 
 DEFAULT_LIMITS = BodyLimits()
@@ -47,7 +55,7 @@ def decode_body(
     Raises:
         Refused: see `decode_content`, `decode_json` and `folding.fold`.
     """
-    return fold(decode_json(decode_content(raw, content_encoding, limits.decoded_bytes), limits), known)
+    return fold(decode_json(bytes(decode_content(raw, content_encoding, limits.decoded_bytes)), limits), known)
 
 
 def decode_json(raw: bytes, limits: BodyLimits = DEFAULT_LIMITS) -> dict[str, Any]:
@@ -60,10 +68,11 @@ def decode_json(raw: bytes, limits: BodyLimits = DEFAULT_LIMITS) -> dict[str, An
         Refused: 400 `invalid_json` for what is not JSON, not an object, too deep, too rich in values or holds a number
             beyond a double; 400 `ambiguous_keys` where an object has a key twice.
     """
-    if not raw.strip(b" \t\r\n"):
+    if not raw[:_BEGINNING].strip(_SPACE) and not raw.strip(_SPACE):
         raise _invalid(MISSING_BODY)
-    if len(raw) > 2 * limits.values:  # a value takes two bytes at least: itself and what stands between it and the next
-        _check_values(raw, limits.values)
+    # A value takes two bytes at least: itself and what stands between it and the next; an object takes three.
+    if len(raw) > 2 * limits.values or len(raw) > 3 * limits.objects:
+        _check_values(raw, limits)
     document, value = _parsed(raw)
     if not isinstance(value, dict):
         raise _invalid(f"The request body must be a JSON object, not {_kind(value)}.")
@@ -89,18 +98,38 @@ def encode_json(value: Any) -> bytes:
         raise _invalid(f"A value in the request cannot be sent on: {error}.") from error
 
 
-def _check_values(text: bytes, most: int) -> None:
-    """Refuse a text with so many values that parsing it would take far more memory than the text."""
-    if text.count(b",") + text.count(b"[") + text.count(b"{") < most and text.count(b'"') < most:
+def _check_values(text: bytes, limits: BodyLimits) -> None:
+    """Refuse a text with so many values that parsing it would take far more memory than the text.
+
+    It is looked at in pieces, so that other threads run meanwhile.
+    """
+    values = quotes = objects = 0
+    for at in range(0, len(text), _PIECE):
+        piece = text[at : at + _PIECE]
+        begun = piece.count(b"{")
+        objects += begun
+        values += piece.count(b",") + piece.count(b"[") + begun
+        quotes += piece.count(b'"')
+    if values < limits.values and quotes < limits.values and objects <= limits.objects:
         return
     # The same again without what is inside strings. In JSON a backslash stands inside strings only, so a run of them
     # begins with an escape: taking pairs away from the left, then escaped quotes, leaves each quote a delimiter.
-    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') // 2 <= most:
-        structure = b"".join(plain.split(b'"')[::2])
-        if structure.count(b",") + structure.count(b"[") + structure.count(b"{") <= most:
-            return
-    raise _invalid(f"The request body has more than {most} values.")
+    values = quotes = objects = at = 0
+    while at < len(text):
+        end = min(at + _PIECE, len(text))
+        while end < len(text) and text[end - 1] == _BACKSLASH:
+            end += 1
+        runs = text[at:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        structure = b"".join(runs[quotes % 2 :: 2])
+        begun = structure.count(b"{")
+        objects += begun
+        values += structure.count(b",") + structure.count(b"[") + begun
+        quotes += len(runs) - 1
+        if quotes // 2 > limits.values or values > limits.values:
+            raise _invalid(f"The request body has more than {limits.values} values.")
+        if objects > limits.objects:
+            raise _invalid(f"The request body has more than {limits.objects} objects.")
+        at = end
 
 
 def _may_have_duplicates(document: bytes, value: dict[str, Any]) -> bool:

@@ -21,13 +21,15 @@ _MOST_FRAMES = 1024
 """Frames (zstd) or members (gzip) of one body. Thousands of empty ones would cost time and hold nothing."""
 _INPUT_STEP = 64 * 1024
 """Bytes given to zlib at a time, so that what is left over after a member is never a copy of the whole body."""
+_OUTPUT_STEP = 1024 * 1024
+"""Bytes taken from zlib at a time, so that no copy of them holds other threads up."""
 _ZSTD_STEP = 512
 """Bytes given to zstd at a time. A block of 4 bytes can hold 128 KiB, so one step yields at most 16 MiB."""
 _ZSTD_WINDOW = 8 * 1024 * 1024
 """The largest window a decoder has to provide for `Content-Encoding: zstd` (RFC 9659)."""
 
 
-def decode_content(raw: bytes, content_encoding: str | None, limit: int) -> bytes:
+def decode_content(raw: bytes | bytearray, content_encoding: str | None, limit: int) -> bytes | bytearray:
     """Decode a body as its Content-Encoding header says.
 
     Args:
@@ -58,40 +60,40 @@ def decode_content(raw: bytes, content_encoding: str | None, limit: int) -> byte
     return raw
 
 
-def _gzip(raw: bytes, limit: int) -> bytes:
+def _gzip(raw: bytes | bytearray, limit: int) -> bytearray:
     """Every member of a gzip stream (RFC 1952)."""
     out = bytearray()
-    rest = raw
+    rest: bytes | bytearray = raw
     for _ in range(_MOST_FRAMES):
         rest = _inflate(rest, 16 + zlib.MAX_WBITS, out, limit, coding="gzip")
         if not rest:
-            return bytes(out)
+            return out
     raise _broken("gzip", f"it has more than {_MOST_FRAMES} members")
 
 
-def _deflate(raw: bytes, limit: int) -> bytes:
+def _deflate(raw: bytes | bytearray, limit: int) -> bytearray:
     """A zlib stream as RFC 9110 means it, or a bare deflate stream as some clients send it."""
     has_zlib_header = len(raw) > 1 and raw[0] & 0x0F == zlib.DEFLATED and (raw[0] << 8 | raw[1]) % 31 == 0
     out = bytearray()
     rest = _inflate(raw, zlib.MAX_WBITS if has_zlib_header else -zlib.MAX_WBITS, out, limit, coding="deflate")
     if rest:
         raise _broken("deflate", "something follows its end")
-    return bytes(out)
+    return out
 
 
-def _inflate(raw: bytes, window_bits: int, out: bytearray, limit: int, *, coding: str) -> bytes:
+def _inflate(raw: bytes | bytearray, window_bits: int, out: bytearray, limit: int, *, coding: str) -> bytes | bytearray:
     """Append one deflated stream to `out`; returns what follows it."""
     stream = zlib.decompressobj(window_bits)
     position = 0
     while not stream.eof:
-        piece = stream.unconsumed_tail
+        piece: bytes | bytearray = stream.unconsumed_tail
         if not piece:
             piece = raw[position : position + _INPUT_STEP]
             position += len(piece)
             if not piece:
                 raise _broken(coding, "it ends too early")
         try:
-            out += stream.decompress(piece, limit - len(out) + 1)
+            out += stream.decompress(piece, min(limit - len(out) + 1, _OUTPUT_STEP))
         except zlib.error as error:
             raise _broken(coding, "its data is corrupt") from error
         if len(out) > limit:
@@ -99,11 +101,11 @@ def _inflate(raw: bytes, window_bits: int, out: bytearray, limit: int, *, coding
     return raw[position - len(stream.unused_data) :]
 
 
-def _zstd(raw: bytes, limit: int) -> bytes:
+def _zstd(raw: bytes | bytearray, limit: int) -> bytearray:
     """Every frame of a zstd stream (RFC 8878); skippable frames hold nothing."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
     out = bytearray()
-    rest = raw
+    rest: bytes | bytearray = raw
     for _ in range(_MOST_FRAMES):
         frame = decompressor.decompressobj()
         position = 0
@@ -120,11 +122,11 @@ def _zstd(raw: bytes, limit: int) -> bytes:
                 raise _too_large(limit)
         rest = rest[position - len(frame.unused_data) :]
         if not rest:
-            return bytes(out)
+            return out
     raise _broken("zstd", f"it has more than {_MOST_FRAMES} frames")
 
 
-_DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
+_DECODERS: dict[str, Callable[[bytes | bytearray, int], bytearray]] = {
     "gzip": _gzip,
     "x-gzip": _gzip,
     "deflate": _deflate,

@@ -16,6 +16,9 @@ _LONE_HIGH = re.compile(rf"{_HIGH}(?!{_LOW})")
 _LONE_LOW = re.compile(rf"(?<!{_HIGH}){_LOW}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _NOT_TEXT = re.compile("[\udc80-\udcff]")
+_SEAM = re.compile(rb"[^\\u0-9a-fA-F\x80-\xff]")
+_PIECE = 256 * 1024
+"""Bytes that are mended in one go."""
 
 
 class TooBroken(ValueError):
@@ -23,7 +26,7 @@ class TooBroken(ValueError):
 
 
 def repair(raw: bytes) -> bytes:
-    """Mend a JSON text as Go's decoder would.
+    """Mend a JSON text as Go's decoder would, piece by piece, so that other threads run meanwhile.
 
     Returns:
         Valid UTF-8 in which surrogate escapes come in pairs; the argument itself when there was nothing to mend.
@@ -31,26 +34,44 @@ def repair(raw: bytes) -> bytes:
     Raises:
         TooBroken: more than 100,000 places are broken.
     """
+    pieces: list[bytes] = []
+    bytes_mended = halves = at = 0
+    while at < len(raw):
+        end = _cut(raw, at + _PIECE)
+        piece, bad, lone = _mended(raw[at:end])
+        bytes_mended, halves, at = bytes_mended + bad, halves + lone, end
+        if bytes_mended > _MOST_REPAIRS:
+            raise TooBroken(f"more than {_MOST_REPAIRS} of its bytes are not UTF-8 text")
+        if halves > _MOST_REPAIRS:
+            raise TooBroken(f"it has more than {_MOST_REPAIRS} halves of surrogate pairs")
+        pieces.append(piece)
+    return b"".join(pieces) if bytes_mended or halves else raw
+
+
+def _cut(raw: bytes, after: int) -> int:
+    """Where a text may be cut: before an ASCII character that belongs to no escape, so that none is torn apart."""
+    if after >= len(raw):
+        return len(raw)
+    found = _SEAM.search(raw, after)
+    return found.start() if found is not None else len(raw)
+
+
+def _mended(raw: bytes) -> tuple[bytes, int, int]:
+    """A piece of text, how many of its bytes were mended, and how many halves of pairs."""
     try:
-        text, mended = raw.decode(), 0
+        text, bad = raw.decode(), 0
     except UnicodeDecodeError:
-        text, mended = _decode_with_losses(raw)
+        text, bad = _decode_with_losses(raw)
     if _SURROGATE.search(text) is None:
-        return text.encode() if mended else raw
+        return (text.encode() if bad else raw), bad, 0
     # An escaped backslash before "ud800" would look like a surrogate's: spelled in hex it cannot.
     plain = text.replace("\\\\", "\\u005c")
-    plain, highs = _LONE_HIGH.subn(r"\\ufffd", plain, _MOST_REPAIRS + 1)
-    plain, lows = _LONE_LOW.subn(r"\\ufffd", plain, _MOST_REPAIRS + 1)
-    if highs + lows > _MOST_REPAIRS:
-        raise TooBroken(f"it has more than {_MOST_REPAIRS} halves of surrogate pairs")
-    if highs + lows:
-        return plain.encode()
-    return text.encode() if mended else raw
+    plain, highs = _LONE_HIGH.subn(r"\\ufffd", plain)
+    plain, lows = _LONE_LOW.subn(r"\\ufffd", plain)
+    return (plain if highs + lows else text).encode(), bad, highs + lows
 
 
 def _decode_with_losses(raw: bytes) -> tuple[str, int]:
     """Decode UTF-8 with one U+FFFD for each bad byte (Python's "replace" would give one for several)."""
     bad = len(raw) - len(raw.decode(errors="ignore").encode())
-    if bad > _MOST_REPAIRS:
-        raise TooBroken(f"{bad} of its bytes are not UTF-8 text")
     return _NOT_TEXT.sub("\ufffd", raw.decode(errors="surrogateescape")), bad
