@@ -24,6 +24,8 @@ _AT_ONCE: Final = 64
 """Texts that are counted with one question."""
 _SHOWN: Final = 10
 _LARGE_SHARE: Final = 0.25
+_WORTH_SAYING: Final = 50
+"""Tokens said twice below which nothing is advised."""
 HANDOVER: Final = """\
 # Hand-over
 
@@ -179,7 +181,7 @@ def _advice(told: Report) -> Iterator[str]:
     for part, tokens in told.sections:
         if tokens > UNIT:
             yield f'"{part.title or "the beginning"}" takes {tokens:,} tokens: units of 2,000 to {UNIT:,} work best.'
-    if told.repeated:
+    if told.wasted >= _WORTH_SAYING:
         yield (
             f'Say once what is said twice: about {told.wasted:,} tokens, beginning with "{told.repeated[0].excerpt} …".'
         )
@@ -232,6 +234,16 @@ def _json(told: Report, units: list[Unit], folder: Path | None) -> str:
     return json.dumps(out, indent=2, ensure_ascii=False)
 
 
+def _with_what_is_below(sections: Sequence[tuple[Section, int]], number: int) -> int:
+    """Tokens of a section with all sections of deeper levels that follow it."""
+    level, total = sections[number][0].level, sections[number][1]
+    for part, tokens in sections[number + 1 :]:
+        if not 0 < level < part.level:
+            break
+        total += tokens
+    return total
+
+
 def _picture(told: Report, units: list[Unit], folder: Path | None) -> Iterator[Text | Table]:
     how = f"as {told.model} counts" if told.exact else "estimated; --model NAME counts exactly"
     yield Text.assemble((f"{told.tokens:,} tokens", "bold"), f"  {how}")
@@ -239,10 +251,17 @@ def _picture(told: Report, units: list[Unit], folder: Path | None) -> Iterator[T
     table.add_column(overflow="fold")
     table.add_column(justify="right")
     table.add_column()
+    table.add_column()
     most = max((tokens for _, tokens in told.sections), default=1) or 1
-    for part, tokens in told.sections:
+    for number, (part, tokens) in enumerate(told.sections):
+        below = _with_what_is_below(told.sections, number)
         title = f"{'  ' * max(part.level - 1, 0)}{part.title or '(before the first heading)'}"
-        table.add_row(Text(title), f"{tokens:,}", Text("█" * max(tokens * 24 // most, 1), style="blue"))
+        table.add_row(
+            Text(title),
+            f"{tokens:,}",
+            Text("█" * max(tokens * 24 // most, 1), style="blue"),
+            Text(f"{below:,} in all" if below > tokens else "", style="dim"),
+        )
     yield table
     shares = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     shares.add_column("model", overflow="fold")

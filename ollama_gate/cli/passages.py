@@ -20,7 +20,7 @@ _SHINGLE: Final = 12
 _HEADING: Final = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _FENCE: Final = re.compile(r"^[ ]{0,3}(```+|~~~+)")
 _CHANGING: Final = re.compile(
-    r"\{\{.*?\}\}|\$\{?\w+\}?|\b20\d\d-\d\d-\d\d\b|\b\d{1,2}:\d\d\b|"
+    r"\{\{.*?\}\}|\$\{\w+\}|\b20\d\d-\d\d-\d\d\b|\b\d{1,2}:\d\d\b|"
     r"\b(?:today is|current (?:date|time|branch|directory)|right now|as of)\b",
     re.IGNORECASE,
 )

@@ -101,3 +101,18 @@ def test_titles_are_shown_as_they_are(tmp_path: Path, gate: Canned) -> None:
 
 def test_an_empty_file_is_a_mistake(tmp_path: Path) -> None:
     assert audit(tmp_path, " \n").exit_code == 2
+
+
+def test_a_section_is_told_with_what_is_below_it(tmp_path: Path, gate: Canned) -> None:
+    done = audit(tmp_path, f"# A\n## B\n{'x' * 400}\n## C\n{'y' * 400}\n# D\nz\n", "--gate", gate.url)
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("A ")]
+    assert "in all" in line
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("D ")]
+    assert "in all" not in line
+
+
+def test_a_few_words_said_twice_need_no_advice(tmp_path: Path, gate: Canned) -> None:
+    passage = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    assert audit(tmp_path, f"# A\n{passage}\n# B\n{passage}\n", "--gate", gate.url).exit_code == 0
+    told = audit(tmp_path, f"# A\n{passage * 20}\n# B\n{passage * 20}\n", "--gate", gate.url)
+    assert "Say once what is said twice" in told.stdout

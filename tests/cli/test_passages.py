@@ -79,6 +79,7 @@ def test_looking_for_passages_ends_and_counts_no_word_too_often(text: str) -> No
 
 
 def test_what_changes_from_session_to_session_is_seen() -> None:
+    assert changing(sections("# A\nSet $PATH and use cost of $5.\n")) == []
     parts = sections("# A\nThe date is 2026-11-30.\n# B\nYou are {{ name }}.\n# C\nNothing.\n")
     assert changing(parts) == [(0, "2026-11-30"), (1, "{{ name }}")]
 
