@@ -49,7 +49,9 @@ async def run(plan: Plan, gate: list[str] | None, gguf: Path | None, record: Rec
             say.print("[dim]a real vocabulary ...[/dim]")
             await vocabulary.measure(home, measured, upstream.port, gate, record)
             say.print("[dim]counting ...[/dim]")
-            counted(gguf, record)
+            alone("bench.counting", gguf, record)
+            say.print("[dim]compacting ...[/dim]")
+            alone("bench.compaction", gguf, record)
         under_test = [upstream]
         proxy = await stack.enter_async_context(targets.nginx(home, measured, upstream.port))
         if proxy is not None:
@@ -75,16 +77,16 @@ async def run(plan: Plan, gate: list[str] | None, gguf: Path | None, record: Rec
             record.add("resident at end", target.name, processes.resident_bytes(target.pid or 0))
 
 
-def counted(gguf: Path, record: Record) -> None:
-    """Measure counting in a process of its own, with the whole machine for its thread."""
+def alone(module: str, gguf: Path, record: Record) -> None:
+    """Measure counting or compacting in a process of its own, with the whole machine for its threads."""
     with tempfile.TemporaryFile() as output:
-        command = [sys.executable, "-m", "bench.counting", "--vocabulary", str(gguf)]
+        command = [sys.executable, "-m", module, "--vocabulary", str(gguf)]
         with processes.running(command, core=None, output=output) as process:
             process.wait(_COUNTING_SECONDS)
         output.seek(0)
         told = output.read().decode()
     if process.returncode:
-        raise LoadError(f"counting failed: {told[-2000:]}")
+        raise LoadError(f"{module} failed: {told[-2000:]}")
     found: dict[str, Any] = json.loads(told.splitlines()[-1])
     for key, value in found.items():
         if isinstance(value, float):

@@ -149,8 +149,7 @@ async def measure(path: Path) -> dict[str, float | int | str]:
     metadata = gguf.read(path, tensors=False).metadata
     store = TokenizerStore()
     tokenizer = await store.get(TokenizerSource(path.stem, path.stem, blob=path))
-    kind = "gemma" if str(metadata.get("tokenizer.ggml.model")) == "llama" else "chatml"
-    card = _card(metadata, _TEMPLATES[kind])
+    card = talk_card(metadata)
     room = resolve(Wish(1 << 20), modelfile_num_ctx=None, default_num_ctx=1 << 20, trained=None, vision=False)
     counter = counter_of(tokenizer)
     try:
@@ -206,7 +205,9 @@ def _chat(card: ModelCard, messages: list[dict[str, str]], tools: list[Any] | No
     return native.parse("/api/chat", body, session=None)
 
 
-def _card(metadata: Mapping[str, Any], template: str) -> ModelCard:
+def talk_card(metadata: Mapping[str, Any]) -> ModelCard:
+    """A model with this vocabulary and a template that goes with it."""
+    template = _TEMPLATES["gemma" if str(metadata.get("tokenizer.ggml.model")) == "llama" else "chatml"]
     info = {key: value for key, value in metadata.items() if not isinstance(value, list)}
     show = {"template": template, "model_info": info, "capabilities": ["completion", "tools"]}
     return card_from_show("bench:latest", "bench:latest", "0" * 64, show)

@@ -70,6 +70,11 @@ MEASURES: Final = (
     Measure("count 1 MB", "counting 1 MB of text", "ms"),
     Measure("loop gap", "longest time that the event loop is held meanwhile", "ms", Judged.LIMIT, 25.0),
     Measure("loop gap idle", "the same with nothing to do", "ms"),
+    Measure("compact cold", "compacting 74 000 tokens to fit 13 000, first count included", "s", Judged.LIMIT, 1.5),
+    Measure("compact again", "the same with counts and worker warm", "s"),
+    Measure("compact reuse", "the next turn, by the checkpoint", "ms", Judged.LIMIT, 30.0),
+    Measure("compact loop gap", "longest time that the event loop is held while it compacts", "ms", Judged.LIMIT, 50.0),
+    Measure("compact memory", "most memory of the compaction's process", "MB", Judged.LIMIT, 512.0),
 )
 TARGETS: Final = ("direct", "nginx", "gate")
 
