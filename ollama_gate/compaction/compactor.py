@@ -28,7 +28,7 @@ from ollama_gate.errors import CountingError, GateError, Refused
 from ollama_gate.requests import InferenceRequest, PromptCount
 from ollama_gate.window import Window
 
-MOST_MESSAGES: Final = 20_000
+MOST_MESSAGES: Final = 4096
 """Messages of a conversation that is compacted at all."""
 _ROUNDS: Final = 3
 _SLICE: Final = 32 << 10
@@ -308,11 +308,17 @@ def _with(request: InferenceRequest, messages: Sequence[Mapping[str, Any]]) -> I
 
 def _job(messages: Sequence[Mapping[str, Any]], job: Mapping[str, Any]) -> bytes:
     """The first frame of a job. The worker gets no pictures, only how many there are."""
-    bare = [{**each, "images": [""] * len(each["images"])} if each.get("images") else each for each in messages]
     try:
-        return orjson.dumps({**job, "messages": bare})
+        # One by one: each holds the interpreter while it is written, and everybody's answers wait for that.
+        bare = b",".join(orjson.dumps(_without_pictures(each)) for each in messages)
+        return orjson.dumps(job)[:-1] + b',"messages":[' + bare + b"]}"
     except orjson.JSONEncodeError as odd:
         raise ValueError(f"a message cannot be written as JSON: {odd}") from odd
+
+
+def _without_pictures(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    images = message.get("images")
+    return {**message, "images": [""] * len(images)} if images else message
 
 
 def _slices(texts: Sequence[str]) -> list[list[str]]:

@@ -16,6 +16,6 @@ def conversation_of(request: InferenceRequest) -> str:
     mark = blake2b(digest_size=8, person=b"began")
     for message in request.body.get("messages") or ():
         if message.get("role") == "user":
-            mark.update(without_billing(message.get("content") or "").encode("utf-8", "surrogatepass"))
+            mark.update(without_billing((message.get("content") or "")[:65_536]).encode("utf-8", "surrogatepass"))
             break
     return conversation_key(request).hex() + mark.hexdigest()

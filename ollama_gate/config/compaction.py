@@ -37,6 +37,7 @@ class Compaction(Section):
         4 * _MIB,
         "Largest conversation that is compacted, in bytes of its body without pictures; a larger one is refused.",
         unit="size",
+        le=16 * _MIB,
     )
     embed_model: Name | None = key(
         None,
