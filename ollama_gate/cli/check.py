@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,8 @@ from ollama_gate.config import Config
 from ollama_gate.machine import memory_bytes
 
 MOST_MODELS: Final = 500
+_MANY: Final = 20
+"""Models from which on a bar is shown while they are asked for."""
 _ALIKE: Final = 5
 """Findings that are put right alike and are shown by themselves; JSON has all."""
 _STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
@@ -89,13 +92,26 @@ def look(url: str) -> Seen:
         NoAnswer: it does not answer, or not as Ollama does.
     """
     version = _member(_get(url, "/api/version"), "version", str)
-    cards = [_card(url, row) for row in _rows(_get(url, "/api/tags"))[:MOST_MODELS]]
+    rows = _rows(_get(url, "/api/tags"))[:MOST_MODELS]
+    console = Console(stderr=True)
+    quiet = len(rows) < _MANY or not console.is_terminal
+    cards = [
+        _card(url, row) for row in track(rows, "asking for each model", console=console, transient=True, disable=quiet)
+    ]
     resident = [
         Resident(name, _number(row, "context_length"), _number(row, "size_vram") or 0, _number(row, "size") or 0)
         for row in _rows(_get(url, "/api/ps"))
         if (name := _name(row))
     ]
     return Seen(version, tuple(card for card in cards if card), tuple(resident), memory_bytes())
+
+
+def must_look(url: str) -> Seen:
+    """As `look`, for commands that can do nothing without it: the error names the fix."""
+    try:
+        return look(url)
+    except NoAnswer as silent:
+        raise NoAnswer(f"{silent.message}. Start Ollama, or correct upstream.url") from silent
 
 
 def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:

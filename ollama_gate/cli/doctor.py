@@ -152,8 +152,8 @@ def _through_gate(running: Running, card: ModelCard, room: Window) -> list[Findi
     try:
         status, answer = running.ask("/api/chat", _body(card, room, direct=False), within=_WITHIN)
     except NoAnswer as silent:
-        fix = "start it (`ollama-gate serve`), or say where it is with --gate URL"
-        return [Finding(Level.NOTE, "the gate", f"{silent.message}: it was not tried", fix)]
+        what, _, fix = silent.message.partition(". ")
+        return [Finding(Level.NOTE, "the gate", f"{what}: it was not tried", fix or "say where it is: --gate URL")]
     except Unusable as closed:
         return [Finding(Level.NOTE, "the gate", closed.message, "--key KEY")]
     if status == 400 and "code" in answer:

@@ -15,7 +15,7 @@ from ollama_gate.admission.shapes import shape_from_show
 from ollama_gate.catalog.card import Mode
 from ollama_gate.catalog.names import canonical
 from ollama_gate.catalog.versions import Features
-from ollama_gate.cli.check import look
+from ollama_gate.cli.check import must_look
 from ollama_gate.cli.findings import Seen
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.terminal import wide
@@ -54,7 +54,7 @@ def command(path: Path | None, *, as_json: bool) -> None:
     Exit code 0, 2 when the configuration cannot be used, 3 when Ollama does not answer.
     """
     config, _ = configuration(path)
-    rows = list(rows_of(config, look(config.upstream.url)))
+    rows = list(rows_of(config, must_look(config.upstream.url)))
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
         return

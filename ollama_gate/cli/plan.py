@@ -15,7 +15,7 @@ from ollama_gate.admission.shapes import shape_from_show
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.names import canonical, is_valid
 from ollama_gate.cli import FINDINGS, Unusable
-from ollama_gate.cli.check import look
+from ollama_gate.cli.check import must_look
 from ollama_gate.cli.findings import Seen
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.config.units import format_size, parse_size
@@ -39,7 +39,7 @@ def command(
     fits, 1 when none does, 2 when the arguments cannot be used, 3 when Ollama does not answer.
     """
     config, _ = configuration(path)
-    seen = look(config.upstream.url)
+    seen = must_look(config.upstream.url)
     cards = _chosen(seen, models)
     devices = gpus if gpus is not None else seen.gpus(config)
     policy = memory_policy(config, machine=seen.machine, gpus=devices)

@@ -47,7 +47,11 @@ class Running:
             NoAnswer: nobody answers there, or not as a gate does.
             Unusable: the gate asks for a key, or for another one.
         """
-        status, answer = ask(f"{self.url}{path}", body, within=within, key=self.key)
+        try:
+            status, answer = ask(f"{self.url}{path}", body, within=within, key=self.key)
+        except NoAnswer as silent:
+            fix = "Start the gate (`ollama-gate serve`), or say where it is: --gate URL"
+            raise NoAnswer(f"{silent.message}. {fix}") from silent
         if not isinstance(answer, dict):
             raise NoAnswer(f"{self.url} answers, but not as ollama-gate does: is it Ollama? Say --gate URL")
         if status in {401, 403}:

@@ -20,6 +20,7 @@ from ollama_gate.observe.ollamalog import LogEvent, parse
 _ESTABLISHED: Final = "01"
 _LISTEN: Final = "0A"
 _FOR_SYSTEMD: Final = 5.0
+_SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +159,12 @@ def _environment(
 
 
 def _settings(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What matters of an environment, without quotes and spaces, as Ollama reads it (`envconfig/config.go:Var`)."""
-    return {name: value.strip(" \t\"'") for name, value in pairs if name.startswith(("OLLAMA_", "LLAMA_ARG_"))}
+    """What matters of an environment, without quotes and spaces, as Ollama reads it (`envconfig/config.go:Var`).
+
+    What may be a secret is left out.
+    """
+    wanted = ((name, value) for name, value in pairs if name.startswith(("OLLAMA_", "LLAMA_ARG_")))
+    return {name: value.strip(" \t\"'") for name, value in wanted if not _SECRET.search(name)}
 
 
 def _last_start(log: str) -> dict[str, str] | None:

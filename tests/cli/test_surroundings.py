@@ -63,7 +63,7 @@ def test_who_is_connected_past_the_gate_is_named(tmp_path: Path) -> None:
 
 
 def test_values_are_read_without_quotes_as_ollama_reads_them(tmp_path: Path) -> None:
-    proc = machine(tmp_path, b'OLLAMA_KV_CACHE_TYPE= "q8_0" \0LLAMA_ARG_CACHE_RAM=512\0PATH=/bin\0')
+    proc = machine(tmp_path, b'OLLAMA_KV_CACHE_TYPE= "q8_0" \0LLAMA_ARG_CACHE_RAM=512\0PATH=/bin\0OLLAMA_API_KEY=x\0')
     told = {"OLLAMA_KV_CACHE_TYPE": "q8_0", "LLAMA_ARG_CACHE_RAM": "512"}
     assert look_around(OLLAMA, GATE, proc=proc).environment == told
 

@@ -121,4 +121,6 @@ def test_what_is_no_gate_or_is_closed_is_told(answer: Any, code: int, said: str)
 
 
 def test_nobody_there_is_an_exit_code_of_its_own() -> None:
-    assert CliRunner().invoke(main, ["top", "--gate", "http://127.0.0.1:1"]).exit_code == 3
+    done = CliRunner().invoke(main, ["top", "--gate", "http://127.0.0.1:1"])
+    assert done.exit_code == 3
+    assert "Start the gate (`ollama-gate serve`), or say where it is: --gate URL" in done.stderr
