@@ -124,11 +124,6 @@ class Compactor:
         self._turn = asyncio.Lock()
         """Held by the one conversation that the worker is at."""
 
-    @property
-    def busy(self) -> bool:
-        """Whether the worker is at a conversation."""
-        return self._turn.locked()
-
     async def close(self) -> None:
         """End the worker."""
         await self.worker.close()

@@ -44,6 +44,8 @@ class WorkerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         """Processes started so far."""
+        self.working = False
+        """Whether it has a job."""
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._ended: set[asyncio.Task[Any] | asyncio.Future[Any]] = set()
@@ -58,6 +60,7 @@ class WorkerProcess:
         """
         try:
             fresh = await self._begin()
+            self.working = True
             try:
                 told = await self._asked(job)
             except (WorkerFailed, OSError):
@@ -75,6 +78,8 @@ class WorkerProcess:
         except BaseException:
             self.end()
             raise
+        finally:
+            self.working = False
         return told
 
     async def _begin(self) -> bool:

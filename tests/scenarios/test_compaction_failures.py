@@ -48,7 +48,7 @@ async def test_a_worker_that_hangs_is_ended_and_delays_nobody() -> None:
         await line.ask("/api/chat", OTHER)
         os.kill(pid(line), signal.SIGSTOP)
         hung = asyncio.create_task(chat(line))
-        await until(lambda: line.gate.wiring.compactor.busy)
+        await until(lambda: worker(line).working)
         for _ in range(5):
             assert (await line.ask("/api/chat", OTHER)).status == 200
         assert not hung.done(), "the others did not wait for it"
@@ -141,9 +141,9 @@ async def test_a_client_that_leaves_stops_the_work() -> None:
         await warm(line)
         os.kill(pid(line), signal.SIGSTOP)
         leaving = asyncio.create_task(chat(line))
-        await until(lambda: line.gate.wiring.compactor.busy)
+        await until(lambda: worker(line).working)
         leaving.cancel()
-        await until(lambda: not line.gate.wiring.compactor.busy)
+        await until(lambda: not worker(line).working)
         assert worker(line).process is None
         await until(lambda: line.metric("compactions_total", model=full("long"), outcome="left") == 1)
 
