@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from aiohttp import web
 
-from ollama_gate import __version__, chunk, dashboard
+from ollama_gate import __version__, chunk, dashboard, openapi
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
 from ollama_gate.observe.metrics import CONTENT_TYPE
@@ -48,6 +48,8 @@ class OwnEndpoints:
                 return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE, "Server": "ollama-gate"})
             case "GET", dashboard.PATH:
                 return web.Response(body=dashboard.page(), headers=dashboard.headers())
+            case "GET", "/gate/openapi.json":
+                return _answer(openapi.document(__version__))
             case "GET", "/gate/status":
                 return _answer(self._status())
             case "POST", "/gate/count":
@@ -218,6 +220,7 @@ _METHODS: Final = {
     "/gate/health": "GET",
     "/gate/health/live": "GET",
     "/gate/metrics": "GET",
+    "/gate/openapi.json": "GET",
     "/gate/status": "GET",
     "/gate/chunk": "POST",
     "/gate/count": "POST",

@@ -267,6 +267,8 @@ async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
     length = request.content_length
     if length is not None and length > limit:
         raise Refused(too_large(limit))
+    if "Content-Type" not in request.headers:
+        raise Refused(_not_a_form("it has no Content-Type"))
     await say_continue(request)
     fields: dict[str, Any] = {}
     size = 0
