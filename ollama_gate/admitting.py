@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -67,6 +68,7 @@ class Admission:
             on_alert=self._alerted,
             clock=clock,
         )
+        self.gatekeeper.scheduler.ledger.blind = True
         self._shared = SharedRunners(loader=self._loader, running=self._running, unload=self._unload)
         self._show_metrics()
 
@@ -103,16 +105,19 @@ class Admission:
     def demand(self, card: ModelCard, applied: Applied) -> Demand:
         """What this model takes when it is loaded as the gate asks for it."""
         num_ctx = applied.window.num_ctx if applied.window is not None else 0
-        key = (card.digest, num_ctx, applied.num_batch, applied.draft_tokens)
+        return self._demand(card, num_ctx, applied.num_batch, applied.draft_tokens)
+
+    def _demand(self, card: ModelCard, num_ctx: int, num_batch: int | None = None, draft_tokens: int = 0) -> Demand:
+        key = (card.digest, num_ctx, num_batch, draft_tokens)
         found = self._demands.get(key)
         if found is None:
-            found = self._demands[key] = self._work_out(card, num_ctx, applied)
+            found = self._demands[key] = self._work_out(card, num_ctx, num_batch, draft_tokens)
         return found
 
-    def _work_out(self, card: ModelCard, num_ctx: int, applied: Applied) -> Demand:
+    def _work_out(self, card: ModelCard, num_ctx: int, num_batch: int | None, draft_tokens: int) -> Demand:
         try:
             shape = shape_from_show(card.show, card.size or None)
-            plan = launch_plan(self._config, num_ctx, applied.num_batch, applied.draft_tokens, gpus=self.gpus)
+            plan = launch_plan(self._config, num_ctx, num_batch, draft_tokens, gpus=self.gpus)
             return Demand.of(shape, plan)
         except UnknownShape as odd:
             self._log.warning("memory of this model is a guess", model=card.key, why=str(odd))
@@ -130,7 +135,14 @@ class Admission:
                 self._configure()
                 counts_host = self.gatekeeper.scheduler.ledger.policy.counts_host
                 self._log.info("ollama uses a GPU", limit_counts_host_memory=counts_host)
-        return reported
+        return tuple(map(self._as_found, reported))
+
+    def _as_found(self, entry: Reported) -> Reported:
+        """The same with what it takes by its metadata, for models that no request of this gate's has loaded."""
+        card = self._cards.get(entry.model)
+        if card is None or not entry.num_ctx:
+            return entry
+        return replace(entry, demand=self._demand(card, entry.num_ctx))
 
     async def _meet(self, name: object) -> None:
         """Have the card of a resident model at hand: its runner is the key that it is booked under."""

@@ -48,6 +48,8 @@ class Ledger:
     _holdings: dict[str, Holding] = field(default_factory=dict)
     _alerts: dict[tuple[type, str], Alert] = field(default_factory=dict)
     _reconciled: bool = False
+    blind: bool = False
+    """Nothing is known of what is loaded, and nothing granted: a gate has just started. The first `/api/ps` ends it."""
 
     @property
     def held(self) -> int:
@@ -108,6 +110,8 @@ class Ledger:
             return LOAD_GRANT if holding.stage is _LOADING else RESIDENT_GRANT
         cost, own = self.cost(demand.footprint), 0 if holding is None else holding.booked
         limit = self.policy.limit
+        if self.blind and limit is not None and cost <= limit:
+            return Wait()
         if limit is None or cost <= limit - (self.held - own):
             self._book(model, holding, demand, cost, now)
             return LOAD_GRANT
@@ -261,8 +265,13 @@ class Ledger:
         if self.policy.limit is not None and (held := self.held) > self.policy.limit:
             alerts.append(OverLimit(self.policy.limit, held))
         before, self._alerts = self._alerts, {(type(alert), alert.model): alert for alert in alerts}
-        self._reconciled = True
+        self._reconciled, self.blind = True, False
         return tuple(alert for key, alert in self._alerts.items() if key not in before)
+
+    def _cost_of(self, entry: Reported, expected: Footprint) -> int:
+        """What counts of a listed model: what was expected, and what it turned out to take more."""
+        cost = self.cost(expected)
+        return max(cost, entry.size + expected.unreported + cost - expected.loaded)
 
     def _has_gone(self, holding: Holding, asked_at: float) -> bool:
         """Whether a model that is not listed is certainly not in memory."""
@@ -294,7 +303,8 @@ class Ledger:
         if gpu and entry.size_vram < entry.size:
             yield Spilled(entry.model, entry.size, entry.size_vram)
         if holding.demand is None:
-            holding.booked = entry.size
+            # Loaded by others, or before a restart: what it may still grow by is not in what is reported.
+            holding.booked = entry.size if entry.demand is None else self._cost_of(entry, entry.demand.footprint)
             return
         expected = holding.demand.at(entry.num_ctx or holding.demand.num_ctx)
         if entry.num_ctx not in {holding.demand.num_ctx, 0}:
@@ -302,7 +312,7 @@ class Ledger:
         size = entry.size + expected.unreported
         # Without metadata another window's cost is unknown, and then a booking does not shrink.
         least = 0 if holding.demand.shape or expected.launch.num_ctx == entry.num_ctx else holding.booked
-        holding.booked = max(self.cost(expected), size + self.cost(expected) - expected.loaded, least)
+        holding.booked = max(self._cost_of(entry, expected), least)
         if size > expected.loaded:
             yield BiggerThanBooked(entry.model, expected.loaded, size)
         if (differs := settings_alert(holding.demand, entry)) is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ollama_gate.admission.demand import Demand
 from ollama_gate.requests import Json
 
 
@@ -25,6 +26,8 @@ class Reported:
     """Window of one slot; 0 from an Ollama that does not say (before v0.9.7)."""
     expires_at: float | None = None
     """When it will be unloaded if nobody uses it, on the gate's clock; None when that cannot be read."""
+    demand: Demand | None = None
+    """What a model takes that is loaded so, by its metadata; None where they are not known."""
 
 
 def read_ps(answer: Json, key: Callable[[str], str], *, now: float, wall: float) -> tuple[Reported, ...]:

@@ -162,4 +162,5 @@ def _tidy() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the gate was killed
+        main()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from ollama_gate.admission.alerts import (
@@ -258,6 +260,18 @@ def test_residents_found_at_the_start_are_booked_without_an_alert_and_later_ones
     assert not book.alerts
 
 
+def test_before_it_is_known_what_is_loaded_nothing_is_granted_below_a_limit() -> None:
+    book = ledger(10)
+    book.blind = True
+    assert book.request("b", simple(6), 0.0) == Wait()
+    assert isinstance(book.request("b", simple(12), 0.0), DoesNotFit), "it never will"
+    book.reconcile([Reported("a", 6 * GIB, 0, 4096)], 1.0, 1.0)
+    assert book.request("b", simple(6), 2.0) == Wait(evict=("a",))
+    without = ledger(None)
+    without.blind = True
+    assert without.request("b", simple(6), 0.0) == Granted(loads=True)
+
+
 def test_a_resident_of_others_is_adopted_by_the_first_request_and_booked_at_the_larger() -> None:
     book = ledger(20)
     demand = llama()
@@ -265,6 +279,17 @@ def test_a_resident_of_others_is_adopted_by_the_first_request_and_booked_at_the_
     assert book.held < book.cost(demand.footprint)
     assert book.request("m", demand, 1.0) == Granted(loads=False)
     assert book.held == book.cost(demand.footprint)
+
+
+def test_a_resident_of_others_is_booked_with_what_its_metadata_say_that_it_may_take() -> None:
+    book = ledger(20)
+    demand = llama()
+    listed = ps("m", demand)
+    book.reconcile([replace(listed, demand=demand)], 0.0, 0.0)
+    assert book.held == book.cost(demand.footprint)
+    larger = replace(listed, size=listed.size + 2 * GIB, demand=demand)
+    book.reconcile([larger], 1.0, 1.0)
+    assert book.held > book.cost(demand.footprint)
 
 
 def test_a_model_of_others_is_evicted_when_it_is_in_the_way() -> None:

@@ -38,7 +38,8 @@ async def test_an_ollama_that_is_not_there_is_503_on_every_route_and_served_agai
 
 
 async def test_an_ollama_that_is_killed_under_streams_breaks_every_one_of_them_off(line: Behind) -> None:
-    line.ollama.fault("hang", at="stream", after=2)
+    for path in ("/api/chat", "/api/generate"):
+        line.ollama.fault("hang", path=path, at="stream", after=2)
     asked = [asyncio.ensure_future(line.ask(way)) for way in WAYS.values()]
     await until(lambda: any(turn.phase == "streaming" for turn in line.gate.turns.values()))
     await line.proxy.refuse()
