@@ -149,6 +149,10 @@ class Reading:
     _pending: list[Call] = field(default_factory=list)
     _goal: dict[int, int] = field(default_factory=dict)
     _answers: int = 0
+    _changes: int = 0
+    """Changes of files so far."""
+    _last: int = 0
+    """The call before."""
 
     @property
     def rereads(self) -> int:
@@ -221,12 +225,15 @@ class Reading:
         call = self._pending.pop(0)
         if call.changes and not _FAILED.search(text[:200]):
             self.changed.add(call.changes)
+            self._changes += 1
         if tools.of(call.tool)[0]:
             return
-        mark = hash(text)
-        known = len(text) >= _WORTH_READING and self._results.get(call.mark) == mark
-        self.reread_bits = (self.reread_bits << 1 | known) & 0xFFFFFFFF
+        # What was changed in between may be looked at again; the same call at once is a repeated one.
+        mark = hash((text, self._changes))
+        again = self._results.get(call.mark) == mark and call.mark != self._last
+        self.reread_bits = (self.reread_bits << 1 | (again and len(text) >= _WORTH_READING)) & 0xFFFFFFFF
         self._results[call.mark] = mark
+        self._last = call.mark
         if len(self._results) > _REMEMBERED_CALLS:
             del self._results[next(iter(self._results))]
 

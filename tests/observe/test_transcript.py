@@ -74,11 +74,22 @@ def test_what_was_fetched_before_and_is_the_same_is_read_again() -> None:
     assert read(*first).rereads == 0
     assert read(*first, *first).rereads == 2
     assert read(*first, called("read", path="a"), result(LONG + "changed")).rereads == 0
-    assert read(*[called("ls"), result("short")] * 3).rereads == 0
+    assert read(*[called("ls"), result("short"), *first] * 3).rereads == 4
+
+
+def test_what_may_have_changed_in_between_is_no_rereading() -> None:
+    look, edit = [called("read", path="a"), result(LONG)], [called("edit", path="b"), result("edited")]
+    assert read(*look, *edit, *look).rereads == 0
+    failed = [called("edit", path="b"), result("Error: no match")]
+    assert read(*look, *failed, *look).rereads == 1
+
+
+def test_the_same_call_at_once_is_repeated_and_not_read_again() -> None:
+    assert read(*[called("read", path="a"), result(LONG)] * 3).rereads == 0
 
 
 def test_only_the_last_twenty_calls_count_as_read_again() -> None:
-    again = [called("read", path="a"), result(LONG)] * 3
+    again = [message for path in "abab" for message in (called("read", path=path), result(LONG))]
     fresh = [message for at in range(20) for message in (called("read", path=str(at)), result(LONG))]
     assert read(*again).rereads == 2
     assert read(*again, *fresh).rereads == 0

@@ -194,6 +194,25 @@ class Writer:
             case _:
                 return [self._call("list_dir", said, path="src"), self._result("list_dir", "\n".join(_FOLDERS))]
 
+    def patient(self) -> list[Turn]:
+        """An agent that looks at two dozen files before it changes one, and runs the tests twice after each change."""
+        messages: list[Json] = [{"role": "system", "content": self.words(100, 200)}]
+        messages.append({"role": "user", "content": self.task()})
+        turns = []
+        for number in range(24):
+            turns.append(Turn(messages, TOOLS))
+            messages = [*messages, *self._read({}, f"src/{number}.py", self.words(0, 9))]
+        told = f"{self.rng.randint(100, 900)} passed\n{self.source()}"
+        for number in range(self.rng.randint(2, 6)):
+            call = self._call("edit_file", path=f"src/{number}.py", old=self.words(3, 9), new=self.words(3, 9))
+            for step in ([call, self._result("edit_file", "edited")], *[self._tests(told)] * 2):
+                turns.append(Turn(messages, TOOLS))
+                messages = [*messages, *step]
+        return [*turns, Turn(messages, TOOLS)]
+
+    def _tests(self, told: str) -> list[Json]:
+        return [self._call("shell", command="pytest -q"), self._result("shell", told)]
+
     def _read(self, files: dict[str, str], path: str, said: str) -> list[Json]:
         call = self._call("read_file", said, path=path, offset="0")
         return [call, self._result("read_file", files.setdefault(path, self.source()))]
@@ -252,6 +271,7 @@ def _called(name: str, arguments: Json) -> Json:
 
 SOUND: Final[dict[str, Callable[[Writer], list[Turn]]]] = {
     "coding agents": Writer.agent,
+    "agents that look long, and test twice": Writer.patient,
     "chats": Writer.chat,
     "agents that compact": Writer.compacted,
     "edited and repeated questions": Writer.edited,
