@@ -29,9 +29,10 @@ from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
 from ollama_gate.embedding import Embedder
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
+from ollama_gate.judging import RefusedBefore
 from ollama_gate.observe.logwatch import LogWatch
 from ollama_gate.observe.metrics import Metrics
-from ollama_gate.pipeline import Pipeline, RefusedBefore
+from ollama_gate.pipeline import Pipeline
 from ollama_gate.policies import Applied
 from ollama_gate.requests import Control, InferenceRequest, Rung
 from ollama_gate.settle import Settler
@@ -149,7 +150,7 @@ class Wiring:
             clock=clock,
             refused_before=lasting.refused if lasting is not None else RefusedBefore(),
         )
-        self.catalog.changed.append(self.pipeline.models_changed)
+        self.catalog.changed.append(self.pipeline.judge.models_changed)
         self.catalog.changed.append(self._warn_of_version)
         self._warned = ""
 
@@ -200,7 +201,7 @@ class Wiring:
 
     async def replaced(self, config: Config) -> "Wiring":
         """A wiring for another configuration, open; this one goes when its last request is done."""
-        refused = self.pipeline.refused_before
+        refused = self.pipeline.judge.refused_before
         lasting = Lasting(self.admission, self._book, self._store, refused, self.archive, self._remembered)
         fresh = Wiring(config, self._metrics, self._log, self._clock, lasting)
         self._store_goes_on = fresh._store is self._store

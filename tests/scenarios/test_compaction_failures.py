@@ -56,7 +56,7 @@ async def test_a_worker_that_hangs_is_ended_and_delays_nobody() -> None:
         assert refused.facts["compaction"] == {"outcome": "deadline", "why": "it took longer than 1 s"}
         assert refused.message.endswith("Compaction was tried and did not help: it took too long.")
         assert line.metric("compactions_total", model=full("long"), outcome="deadline") == 1
-        line.gate.wiring.pipeline.models_changed()  # forget the refusal
+        line.gate.wiring.pipeline.judge.models_changed()  # forget the refusal
         assert (await chat(line, [*TALK[:-1], {"role": "user", "content": "What is the code?"}])).status == 200
 
 

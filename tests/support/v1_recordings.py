@@ -34,7 +34,7 @@ PLAIN_WORDS = {"v1-completions-prompt-array", "v1-chat-bad-json", "v1-messages-b
 def request_of(recorded: Recording) -> tuple[dict[str, Any], InferenceRequest]:
     """A recorded body, decoded, and the request that its dialect makes of it; raises what the dialect raises."""
     headers = {name.lower(): value for name, value in recorded.headers}
-    raw = decode_content(recorded.body, headers.get("content-encoding"), 1 << 20)
+    raw = bytes(decode_content(recorded.body, headers.get("content-encoding"), 1 << 20))
     body = decode_json(raw)
     return body, ENDPOINTS[recorded.path].parse(body, headers, "drop")
 
