@@ -23,6 +23,7 @@ from ollama_gate.counting.measuring import Meter, Tokenizers, images_in
 from ollama_gate.counting.policy import CountingPolicy, uncountable
 from ollama_gate.counting.remembered import RememberedCounts, key_of
 from ollama_gate.counting.remote import WorkerGone
+from ollama_gate.counting.rendering.local import load_engines
 from ollama_gate.counting.selfcheck import differing_probe
 from ollama_gate.counting.trust import Drift, Trust, compare, learn
 from ollama_gate.errors import CountingError, Refused, RenderError, TemplateRefused
@@ -424,8 +425,10 @@ class Counter:
             known.why = known.why or "its tokenizer is still being built"
 
     async def _prepare(self, known: Known) -> None:
+        loading = asyncio.get_running_loop().run_in_executor(self._pool, load_engines, known.card)
         try:
             tokenizer = await self._tokenizers.get(known.card)
+            await loading
             known.meter = await self._in_thread(Meter.of, known.card, tokenizer, self._version())
             known.cost = await self._in_thread(known.meter.cost, self._now())
             known.why, known.failed_at = "", None

@@ -141,20 +141,21 @@ def _ranked(vocabulary: Vocabulary, pieces: _Pieces) -> list[int]:
         raise UnknownVocabulary("a SentencePiece vocabulary without scores")
     pieces.fall_back()
     ids = pieces.ids
+    missing = {text[0] for text in tokens if text}.union(text[-1] for text in tokens if text) - ids.keys()
     for text in tokens:
-        if len(text) > 1:
+        if len(text) > 1 and (text[0] in missing or text[-1] in missing):
             first, last = text[0], text[-1]
             if first not in ids and (len(text) == 2 or text[1:] in ids):
                 pieces.single(first)
             if last not in ids and (len(text) == 2 or text[:-1] in ids):
                 pieces.single(last)
-    found: list[int] = []
-    for number in sorted(range(len(tokens)), key=lambda number: (-scores[number], number)):
-        text = tokens[number]
-        for cut in range(1, len(text)):
-            left = ids.get(text[:cut])
-            if left is not None:
-                right = ids.get(text[cut:])
-                if right is not None:
-                    found += (left, right)
-    return found
+    get = ids.get
+    # Of equal scores the lower id comes first, as the order was. In one expression, because it is a million steps.
+    return [
+        part
+        for number in sorted(range(len(tokens)), key=[-score for score in scores].__getitem__)
+        for text in (tokens[number],)
+        for cut in range(1, len(text))
+        if (right := get(text[cut:])) is not None and (left := get(text[:cut])) is not None
+        for part in (left, right)
+    ]

@@ -6,7 +6,8 @@ One `LocalRenderer` serves one model; it is immutable and several threads may us
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.counting.facts import TokenizerFacts
@@ -68,6 +69,26 @@ def conversation_of(request: InferenceRequest, traits: ModelTraits) -> Conversat
     return generate_conversation(request.body, traits)
 
 
+_JINJA: Final = (Mode.JINJA, Mode.CHATML)
+
+
+def load_engines(card: ModelCard) -> None:
+    """Load what renders for this model, which takes a tenth of a second and belongs in a thread.
+
+    It is done when a model is first met, and while its tokenizer is built: a gate that waits for its first request
+    starts faster and smaller.
+    """
+    import_module("ollama_gate.counting.rendering.gotemplate")
+    if card.mode in _JINJA:
+        import_module("ollama_gate.counting.rendering.jinja")
+
+
+def _jinja_template() -> "type[JinjaTemplate]":
+    from ollama_gate.counting.rendering.jinja import JinjaTemplate  # noqa: PLC0415 - see `load_engines`
+
+    return JinjaTemplate
+
+
 @dataclass(frozen=True, slots=True)
 class LocalRenderer:
     """Makes the text of one model's prompts, or says that it cannot."""
@@ -89,9 +110,7 @@ class LocalRenderer:
             facts: what is known of its tokenizer.
             version: Ollama's.
         """
-        # Loaded when a model is first met: a gate that waits for its first request starts faster and smaller.
-        from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate  # noqa: PLC0415
-        from ollama_gate.counting.rendering.jinja import JinjaTemplate  # noqa: PLC0415
+        from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate  # noqa: PLC0415 - see `load_engines`
 
         traits, era = traits_of(card), Era.of(version or "")
         go: GoTemplate | None = None
@@ -102,7 +121,7 @@ class LocalRenderer:
                 case Mode.GO_TEMPLATE:
                     go = GoTemplate.parse(card.template, era=era)
                 case Mode.JINJA:
-                    jinja = JinjaTemplate.compile(
+                    jinja = _jinja_template().compile(
                         card.template,
                         facts.bos_text,
                         facts.eos_text,
@@ -110,7 +129,7 @@ class LocalRenderer:
                         adds_eos=facts.adds_eos,
                     )
                 case Mode.CHATML:
-                    jinja = JinjaTemplate.chatml(
+                    jinja = _jinja_template().chatml(
                         facts.bos_text, facts.eos_text, adds_bos=facts.adds_bos, adds_eos=facts.adds_eos
                     )
                 case Mode.RENDERER:
