@@ -1,6 +1,7 @@
 """The gate against its own OpenAPI document: schemathesis makes requests, good and bad, and looks at the answers."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import schemathesis
@@ -34,7 +35,7 @@ def gate() -> Iterator[str]:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_the_gate_keeps_its_word(case: schemathesis.Case, gate: str) -> None:
+def test_the_gate_keeps_its_word(case: "schemathesis.Case[Any]", gate: str) -> None:
     response = case.call(base_url=gate, timeout=20)
     assert response.status_code != 500 or b"internal_error" not in response.content
     case.validate_response(response, checks=CHECKS)
