@@ -57,6 +57,7 @@ class LearnedBook:
         self.path = path
         self._models: OrderedDict[str, Learned] = OrderedDict()
         self._written: bytes = b""
+        self._problem = ""
 
     def __len__(self) -> int:
         """How many models it knows."""
@@ -95,11 +96,14 @@ class LearnedBook:
         )
         if content == self._written or not self._models:
             return
-        self._written = content
         try:
             await asyncio.to_thread(_write, self.path, content)
         except OSError as bad:
-            log.warning("what was learned cannot be written", file=str(self.path), problem=str(bad))
+            if str(bad) != self._problem:
+                self._problem = str(bad)
+                log.warning("what was learned cannot be written", file=str(self.path), problem=self._problem)
+            return
+        self._written, self._problem = content, ""
 
     async def keep(self, every: float = KEEP_EVERY) -> None:
         """Save again and again, for ever."""

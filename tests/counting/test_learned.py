@@ -1,5 +1,7 @@
+import errno
 import io
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,32 @@ async def test_a_place_that_cannot_be_written_is_only_said(tmp_path: Path, writt
     book.put("a", KNOWN)
     await book.save()
     assert "cannot be written" in written_log.getvalue()
+
+
+async def test_what_a_full_disk_did_not_take_is_written_when_there_is_room_and_said_once(
+    tmp_path: Path, written_log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = LearnedBook(tmp_path / "learned.json")
+    book.put("a", Learned())
+    await book.save()
+    before = book.path.read_bytes()
+
+    def full(handle: int, _mode: str) -> None:
+        os.close(handle)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdopen", full)
+        book.put("a", KNOWN)
+        await book.save()
+        await book.save()
+    assert written_log.getvalue().count("No space left on device") == 1
+    assert book.path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["learned.json"]
+    await book.save()
+    again = LearnedBook(book.path)
+    await again.load()
+    assert again.get("a") == KNOWN
 
 
 async def test_the_models_met_first_are_forgotten_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
