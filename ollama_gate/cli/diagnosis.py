@@ -1,7 +1,7 @@
 """What `ollama-gate doctor` finds beyond `check`: pure rules over Ollama's environment and this machine."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from ollama_gate.cli.findings import Finding, Level, Seen
 from ollama_gate.cli.surroundings import Surroundings
@@ -28,6 +28,34 @@ def diagnose(config: Config, seen: Seen, around: Surroundings) -> list[Finding]:
     findings += _spills(seen)
     findings += _limits(config, around)
     return findings
+
+
+def heard(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """What a running gate says of itself on /gate/status."""
+    for section, level, fix in (
+        ("log", Level.WARNING, "docs/operate.md: Ollama's own log"),
+        ("archive", Level.ERROR, "see the gate's log; docs/archive.md"),
+    ):
+        told = _object(status.get(section))
+        for text in (told.get("alert"), told.get("problem")):
+            if text:
+                yield Finding(level, "the gate", str(text), fix)
+    for alert in _objects(_object(status.get("memory")).get("alerts")):
+        what = f"the gate found {alert.get('kind')}"
+        yield Finding(Level.WARNING, str(alert.get("model") or "memory"), what, "docs/operate.md says what it means")
+    for model in _objects(status.get("models")):
+        counts = _object(model.get("counts"))
+        if counts.get("why") and counts.get("checked"):
+            what = f"its counts are not exact: {counts['why']}"
+            yield Finding(Level.NOTE, str(model.get("name")), what, "docs/counting.md says what is missing")
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def _settings(config: Config, environment: Mapping[str, str], source: str) -> Iterator[Finding]:

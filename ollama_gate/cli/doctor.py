@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from ollama_gate.catalog.versions import Features
 from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer, Unusable
 from ollama_gate.cli.ask import ask
 from ollama_gate.cli.check import archived, look, show
-from ollama_gate.cli.diagnosis import diagnose
+from ollama_gate.cli.diagnosis import diagnose, heard
 from ollama_gate.cli.findings import Finding, Level, Seen, examine, in_order, worst
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.running import Running, gate_options
@@ -65,8 +66,11 @@ def command(
         findings.insert(0, Finding(Level.ERROR, "Ollama", silence, "start Ollama, or correct upstream.url"))
     else:
         findings += diagnose(config, seen, around)
+        running = Running.named(gate, key, path)
+        with suppress(NoAnswer, Unusable):  # whether it runs is told by the probe
+            findings += heard(running.status())
         if not no_probe:
-            findings += _tried(config, seen, Running.named(gate, key, path), good, yes=yes)
+            findings += _tried(config, seen, running, good, yes=yes)
     findings = in_order(findings)
     code = NO_ANSWER if seen is None else FINDINGS if worst(findings, strict=strict) else 0
     if as_json:

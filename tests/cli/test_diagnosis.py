@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ollama_gate.cli.diagnosis import diagnose
+from ollama_gate.cli.diagnosis import diagnose, heard
 from ollama_gate.cli.findings import Resident, Seen
 from ollama_gate.cli.surroundings import Surroundings
 from ollama_gate.config import Config
@@ -108,3 +108,26 @@ def test_limits_of_the_system_are_told() -> None:
     told = {"memory": {"limit": "24GiB"}}
     assert found({}, memory_max=8 * GIB, config=told)[0][0] == "error"
     assert found({}, memory_max=32 * GIB, config=told) == []
+
+
+def test_what_the_gate_says_of_itself_is_told() -> None:
+    status = {
+        "log": {"alert": "truncated 3", "problem": None},
+        "archive": {"problem": "the disk is full"},
+        "memory": {"alerts": [{"kind": "Spilled", "model": "a"}]},
+        "models": [
+            {"name": "a", "counts": {"why": "rendered otherwise", "checked": True}},
+            {"name": "b", "counts": {"why": "", "checked": True}},
+        ],
+    }
+    assert [(one.level.value, one.about) for one in heard(status)] == [
+        ("warning", "the gate"),
+        ("error", "the gate"),
+        ("warning", "a"),
+        ("note", "a"),
+    ]
+
+
+@pytest.mark.parametrize("status", [{}, {"log": None, "models": None}, {"memory": {"alerts": 3}, "models": [None, {}]}])
+def test_a_gate_that_says_nothing_is_well(status: dict[str, Any]) -> None:
+    assert list(heard(status)) == []

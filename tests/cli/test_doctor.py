@@ -50,13 +50,17 @@ def examine(tmp_path: Path, ollama: Canned, *arguments: str, **more: Any) -> Res
     return CliRunner().invoke(main, ["doctor", "--config", str(file), *arguments], **more)
 
 
+def probes(gate: Canned) -> list[bytes]:
+    return [body for path, body in gate.asked if path == "/api/chat"]
+
+
 def test_all_is_well(tmp_path: Path, ollama: Canned, gate: Canned) -> None:
     done = examine(tmp_path, ollama, "--gate", gate.url, "--yes")
     assert done.exit_code == 0
     assert "nothing to put right" in done.stdout
     assert "is refused with 400 by the gate" in done.stdout
     assert "read from /proc/10/environ" in done.stdout
-    [(_, body)] = gate.asked
+    [body] = probes(gate)
     prompt = json.loads(body)["messages"][0]["content"]
     assert len(prompt.split()) == 4096 + 64
 
@@ -94,14 +98,14 @@ def test_it_asks_before_it_sends(tmp_path: Path, ollama: Canned, gate: Canned, m
     monkeypatch.setattr(doctor, "_may_ask", lambda: True)
     no = examine(tmp_path, ollama, "--gate", gate.url, input="n\n")
     assert "Send a prompt of 4160 words to qwen3:8b through the gate? Nothing is generated" in no.stderr
-    assert gate.asked == []
+    assert probes(gate) == []
     assert examine(tmp_path, ollama, "--gate", gate.url, input="y\n").exit_code == 0
-    assert len(gate.asked) == 1
+    assert len(probes(gate)) == 1
 
 
 def test_without_a_probe_nothing_is_sent(tmp_path: Path, ollama: Canned, gate: Canned) -> None:
     assert examine(tmp_path, ollama, "--gate", gate.url, "--no-probe").exit_code == 0
-    assert gate.asked == []
+    assert probes(gate) == []
 
 
 def test_a_gate_that_does_not_run_is_a_note(tmp_path: Path, ollama: Canned) -> None:
@@ -121,3 +125,10 @@ def test_findings_of_the_surroundings_are_told(tmp_path: Path, ollama: Canned, m
 def test_a_silent_ollama_is_an_exit_code_of_its_own(tmp_path: Path) -> None:
     done = examine(tmp_path, Canned("http://127.0.0.1:1", {}), "--yes")
     assert done.exit_code == 3
+
+
+def test_what_the_gate_says_of_itself_is_told(tmp_path: Path, ollama: Canned, gate: Canned) -> None:
+    gate.answers["/gate/status"] = (200, {"models": [], "log": {"alert": "Ollama's log says: truncated 3"}})
+    done = examine(tmp_path, ollama, "--gate", gate.url, "--yes", "--strict")
+    assert done.exit_code == 1
+    assert "truncated 3" in done.stdout
