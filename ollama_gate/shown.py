@@ -19,7 +19,7 @@ from ollama_gate.dialects import openai
 from ollama_gate.dialects.go_json import go_json
 from ollama_gate.errors import Refusal, Refused, UpstreamError
 from ollama_gate.receive import read_body
-from ollama_gate.refusals import upstream_failed
+from ollama_gate.refusals import answer_of, upstream_failed
 from ollama_gate.requests import Json
 from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.outlet import SERVER
@@ -84,10 +84,10 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
             raise Refused(Refusal(502, "upstream_failed", "Ollama does not list its models", type="api_error"))
         return await gate.pass_on(request, path, turn, raw)
     if restricted is not None and path != SHOW:
-        told = _allowed(told, restricted)
+        told = _allowed(answer_of(told, gate.config.upstream.url), restricted)
     media_type = "application/json; charset=utf-8"
     if path == _MODELS:
-        told, media_type = openai.models_list(orjson.loads(told)), "application/json"
+        told, media_type = openai.models_list(answer_of(told, gate.config.upstream.url)), "application/json"
     turn.verdict, turn.phase, turn.status = Verdict.PASSED, Phase.DONE, 200
     gate.metrics.passed.labels("200").inc()
     return web.Response(body=told, headers={"Content-Type": media_type, "Server": SERVER, **turn.headers()})
@@ -107,10 +107,10 @@ def _named(raw: bytes) -> str:
     return name
 
 
-def _allowed(told: bytes, caller: "Caller") -> bytes:
+def _allowed(tree: Json, caller: "Caller") -> bytes:
     """A list of models without those that a caller may not use."""
-    tree = orjson.loads(told)
-    rows = [row for row in tree.get("models") or () if isinstance(row, dict)]
+    listed = tree.get("models")
+    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     kept = [row for row in rows if caller.key.allows(str(row.get("name") or row.get("model") or ""))]
     return orjson.dumps({**tree, "models": kept})
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-import orjson
 from aiohttp import web
 
 from ollama_gate.dialects import anthropic, openai, responses
 from ollama_gate.dialects.translation import ServerTools
 from ollama_gate.errors import Refused, UpstreamError
 from ollama_gate.receive import body_limit, receive
-from ollama_gate.refusals import upstream_failed
+from ollama_gate.refusals import answer_of, upstream_failed
 from ollama_gate.requests import InferenceRequest, Json
 from ollama_gate.wire.folding import fold
 
@@ -53,10 +52,11 @@ async def _model(gate: "Gate", name: str) -> web.Response:
         status, raw = await gate.wiring.upstream.exchange("POST", "/api/show", {"model": name}, within=30.0)
     except UpstreamError as failure:
         raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
-    told = orjson.loads(raw) if raw.startswith(b"{") else {}
+    url = gate.config.upstream.url
     if status != 200:
+        told = answer_of(raw, url) if raw.startswith(b"{") else {}
         return _answer(openai.error_json(status, str(told.get("error", ""))), status)
-    return _answer(openai.model_object(name, told))
+    return _answer(openai.model_object(name, answer_of(raw, url)))
 
 
 async def _count(

@@ -78,6 +78,7 @@ class Server(Section):
         "is closed.",
         unit="time",
         ge=1.0,
+        le=3600.0,
     )
     body_rate: Size = key(
         1 * KIB,
