@@ -267,7 +267,7 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
             "room": _WHOLE,
             "share_of_budget": _NUMBER,
             "share_of_window": _NUMBER,
-            "verdict": {"enum": ["admit", "refuse"]},
+            "verdict": {"enum": ["admit", "compact", "refuse"]},
             "fits_window": _FLAG,
             "inputs": {"type": "array", "items": _WHOLE},
             "limit": _WHOLE,

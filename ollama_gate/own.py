@@ -10,12 +10,13 @@ from ollama_gate import __version__, chunk, dashboard, openapi
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
 from ollama_gate.observe.metrics import CONTENT_TYPE
+from ollama_gate.policies import Applied
 from ollama_gate.receive import body_limit, receive
 from ollama_gate.refusals import upstream_failed
-from ollama_gate.requests import InferenceRequest, Kind
+from ollama_gate.requests import InferenceRequest, Kind, PromptCount
 from ollama_gate.routes import LANES, Lane
 from ollama_gate.turn import Verdict
-from ollama_gate.window import grace_limit
+from ollama_gate.window import Window, grace_limit
 
 if TYPE_CHECKING:
     from ollama_gate.access.door import Caller
@@ -155,7 +156,7 @@ class OwnEndpoints:
                 "room": room.room(count.tokens),
                 "share_of_budget": round(count.tokens / room.budget, 4),
                 "share_of_window": round(count.tokens / room.num_ctx, 4),
-                "verdict": (Verdict.REFUSE if count.at_most > room.budget else Verdict.ADMIT).value,
+                "verdict": _verdict(inference, count, applied, room).value,
                 "fits_window": count.at_most <= grace_limit(room),
             }
             if _yes(request.query.get("detail")):
@@ -242,6 +243,13 @@ def _lane(route: str | None, body: dict[str, Any]) -> Lane:
 
 def _yes(value: str | None) -> bool:
     return value is not None and value.lower() not in {"0", "false", "no"}
+
+
+def _verdict(inference: InferenceRequest, count: PromptCount, applied: Applied, room: Window) -> Verdict:
+    """What would become of a chat or generate request; whether compacting would help is only known when it is done."""
+    if count.at_most <= room.budget:
+        return Verdict.ADMIT
+    return Verdict.COMPACT if applied.policy.compaction and inference.kind is Kind.CHAT else Verdict.REFUSE
 
 
 def _answer(told: Any, status: int = 200) -> web.Response:

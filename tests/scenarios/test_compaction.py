@@ -327,3 +327,13 @@ async def test_models_without_it_are_refused_as_ever() -> None:
         assert (await line.ask("/api/chat", {"model": "long-go", "messages": talk})).gate("verdict") == "compact"
         prompt = {"model": "long-go", "prompt": long_talks.prose("x", 4000)}
         assert "compaction" not in assert_r400(await line.ask("/api/generate", prompt), "prompt").facts
+
+
+async def test_a_count_says_that_it_would_be_compacted() -> None:
+    async with compacting(3_000) as line:
+        talk = long_talks.long_talk(42, 60)
+        told = (await line.ask("/gate/count?route=/api/chat", {"model": "long", "messages": talk})).json
+        assert told["verdict"] == "compact"
+        assert (await line.ask("/gate/count", {"model": "long", "messages": talk[:3]})).json["verdict"] == "admit"
+        prompt = {"model": "long", "prompt": long_talks.prose("x", 4000)}
+        assert (await line.ask("/gate/count?route=/api/generate", prompt)).json["verdict"] == "refuse"
