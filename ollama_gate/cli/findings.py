@@ -133,8 +133,21 @@ def _configuration(config: Config) -> Iterator[Finding]:
         what = "the archive stays empty: no model has compaction = true"
         yield Finding(Level.NOTE, "archive.enabled", what, "compaction = true for a model, or archive.enabled = false")
     if not config.server.address.loopback:
-        what = f"{config.server.listen} can be reached from other machines, and the gate asks nobody who they are"
-        yield Finding(Level.NOTE, "server.listen", what, "make sure that only those come in who may")
+        yield from _reachable(config)
+
+
+def _reachable(config: Config) -> Iterator[Finding]:
+    """What follows from an address that other machines can reach."""
+    listen = config.server.listen
+    if config.server.open:
+        what = f"{listen} can be reached from other machines; without keys the gate asks nobody who they are"
+        yield Finding(Level.WARNING, "server.open", what, "ollama-gate keys add NAME; then open = false")
+    else:
+        what = f"{listen} can be reached from other machines: the gate starts with keys only"
+        yield Finding(Level.NOTE, "server.listen", what, "ollama-gate keys add NAME, once for each client")
+    if config.server.tls_cert is None:
+        what = f"what goes to {listen}, keys included, can be read on the way"
+        yield Finding(Level.NOTE, "server.tls_cert", what, "name a certificate, or let a proxy speak HTTPS")
 
 
 def _missing(policy: ModelPolicy, *, embeds: bool = False) -> str:

@@ -206,6 +206,7 @@ def test_what_weakens_a_promise_is_told(tmp_path: Path) -> None:
         ("error", "[defaults]"),
         ("warning", "[defaults]"),
         ("warning", "queue.deadline"),
+        ("note", "server.tls_cert"),
         ("note", "server.listen"),
     ]
 
