@@ -7,6 +7,7 @@ them is done.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from structlog.typing import FilteringBoundLogger
@@ -201,6 +202,9 @@ class Wiring:
 
     async def replaced(self, config: Config) -> "Wiring":
         """A wiring for another configuration, open; this one goes when its last request is done."""
+        if config.archive.enabled:
+            # Its libraries take a third of a second to load, and streams go on meanwhile.
+            await asyncio.to_thread(import_module, "ollama_gate.archive.keeper")
         refused = self.pipeline.judge.refused_before
         lasting = Lasting(self.admission, self._book, self._store, refused, self.archive, self._remembered)
         fresh = Wiring(config, self._metrics, self._log, self._clock, lasting)

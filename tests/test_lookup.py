@@ -8,8 +8,9 @@ import pytest
 
 from ollama_gate.app import Gate
 from ollama_gate.compaction.originals import Original, original_of
+from ollama_gate.config import Config
 from support.archives import said, talk
-from support.gate import metric, running_gate
+from support.gate import config_for, metric, running_gate
 from support.http import Reply, ask
 
 NOWHERE = "http://127.0.0.1:9"
@@ -183,3 +184,22 @@ async def test_an_archive_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -
         status: dict[str, Any] = (await ask(gate.address, "GET", "/gate/status")).json
         assert "not a database" in status["archive"]["problem"]
         assert metric(gate, "archive_failures_total", what="read") == 1
+
+
+async def test_an_archive_comes_and_goes_with_the_configuration(tmp_path: Path) -> None:
+    def config(**archive: object) -> Config:
+        return config_for(NOWHERE, archive={"url": str(tmp_path / "archive.db"), **archive})
+
+    original = said("kept")[0]
+    async with running_gate(NOWHERE) as gate:
+        assert await gate.reload(lambda: config(enabled=True))
+        await kept(gate, [original])
+        first = gate.wiring.archive
+        assert await gate.reload(lambda: config(enabled=True))
+        assert gate.wiring.archive is first
+        assert (await look(gate, original.hash)).status == 200
+        assert await gate.reload(lambda: config(enabled=True, keep_for="1d"))
+        assert gate.wiring.archive is not first
+        assert (await look(gate, original.hash)).status == 200
+        assert await gate.reload(lambda: config(enabled=False))
+        assert refused(await look(gate, original.hash))[:2] == (404, "archive_off")

@@ -11,8 +11,10 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
+import aiosqlite
 from sqlalchemy import URL, Connection, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -188,23 +190,41 @@ class Database:
 
 
 def _sqlite(file: Path, within: float) -> AsyncEngine:
-    engine = create_async_engine(
-        URL.create("sqlite+aiosqlite", database=str(file)), hide_parameters=True, pool_size=_POOL, max_overflow=0
-    )
+    class Prepared(sqlite3.Connection):
+        """A connection that is set up by the thread that opens it: whoever gives up meanwhile leaves nothing behind."""
 
-    @event.listens_for(engine.sync_engine, "connect")
-    def connected(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # transactions begin when we say so, not when the driver thinks fit
-        cursor = connection.cursor()
-        # Shorter than a transaction may take: a thread that waits for a lock does not hear that nobody else does.
-        cursor.execute(f"PRAGMA busy_timeout={int(within * 600)}")
-        cursor.execute("PRAGMA page_count")
-        if not cursor.fetchone()[0]:
-            # Only of an empty file: it takes the lock of a writer.
-            cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")
-        for pragma in _PRAGMAS:
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            try:
+                # Shorter than a transaction may take: the thread does not hear that nobody waits for it any more.
+                self.execute(f"PRAGMA busy_timeout={int(within * 600)}")
+                if not self.execute("PRAGMA page_count").fetchone()[0]:
+                    self.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of an empty file only: it takes a writer's lock
+                for pragma in _PRAGMAS:
+                    self.execute(f"PRAGMA {pragma}")
+            except BaseException:
+                self.close()
+                raise
+
+    async def connect() -> aiosqlite.Connection:
+        # Transactions begin when we say so (isolation_level), not when the driver thinks fit.
+        opening = aiosqlite.connect(file, factory=Prepared, isolation_level=None)
+        thread: Thread = getattr(opening, "_thread", opening)  # type: ignore[arg-type]  # it was one before 0.22
+        thread.daemon = True
+        try:
+            return await opening
+        except Exception:
+            # Its thread has one thing left to tell the loop, which may be closed by then.
+            await asyncio.to_thread(thread.join, 1.0)
+            raise
+
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database=str(file)),
+        async_creator=connect,
+        hide_parameters=True,
+        pool_size=_POOL,
+        max_overflow=0,
+    )
 
     @event.listens_for(engine.sync_engine, "begin")
     def began(connection: Connection) -> None:

@@ -31,6 +31,7 @@ _LOOK_EVERY: Final = 15.0
 """Seconds between two attempts to make an archive ready that nobody asks for."""
 _AGAIN_AFTER: Final = 2.0
 """Seconds in which one failed attempt stands for all."""
+_CLOSE_WITHIN: Final = 2.0
 _SEARCHES: Final = 2
 """Searches that run at one time."""
 _SHARE: Final = 16
@@ -71,6 +72,7 @@ class Keeper:
         self._unready: ArchiveFailed | None = None
         self._unready_at = 0.0
         self._due = asyncio.Event()
+        self._closing = asyncio.Event()
         self._searching = asyncio.Semaphore(_SEARCHES)
         self._added = 0
 
@@ -85,11 +87,16 @@ class Keeper:
             self._maintaining = spawn(self._maintain(), name="archive")
 
     async def close(self) -> None:
-        """End what runs, and close the database."""
-        for task in (self._maintaining, self._preparing):
-            if task is not None:
+        """End what runs, in its own time where that is short, and close the database."""
+        self._closing.set()
+        self._due.set()
+        running = {task for task in (self._maintaining, self._preparing) if task is not None}
+        if running:
+            _, late = await asyncio.wait(running, timeout=_CLOSE_WITHIN)
+            for task in late:
                 task.cancel()
-                await asyncio.wait({task})
+            if late:
+                await asyncio.wait(late)
         if self._database is not None:
             await self._database.close()
 
@@ -171,10 +178,11 @@ class Keeper:
             self._log.info("archive purged", conversations=purged.conversations, messages=purged.messages)
             self._metrics.archive_purged.labels().inc(purged.messages)
         self._metrics.archive_stored_bytes.set(await stored_bytes(database))
+        self._works()
         return purged
 
     async def _maintain(self) -> None:
-        while True:
+        while not self._closing.is_set():
             wait = PURGE_EVERY
             self._due.clear()
             self._added = 0
@@ -183,6 +191,8 @@ class Keeper:
             except ArchiveFailed as failure:
                 self._failed("purge", failure)
                 wait = _LOOK_EVERY
+            if self._closing.is_set():
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._due.wait()

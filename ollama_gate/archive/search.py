@@ -18,10 +18,10 @@ MOST_LIMIT: Final = 200
 _MESSAGES: Final = 20_000
 _BYTES: Final = 64 * 1024**2
 """What one search reads at most: so many messages, and so many bytes of them unpacked."""
-_ROWS: Final = 1000
+_ROWS: Final = 200
 _GROUP: Final = 4 * 1024**2
 """Bytes that are unpacked at one time, unless one message alone has more."""
-_GROUP_ROWS: Final = 200
+_GROUP_ROWS: Final = 100
 _WITHIN: Final = 5.0
 
 

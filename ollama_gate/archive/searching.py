@@ -18,6 +18,7 @@ _BEFORE: Final = 60
 _AFTER: Final = 140
 _TERM: Final = re.compile(r'"([^"]*)"|([^\s"]+)')
 _SPACES: Final = re.compile(r"\s+")
+_ESCAPED: Final = re.compile(r"[\s\x00-\x1f\\\"]+")
 
 
 class BadQuery(ValueError):
@@ -29,6 +30,8 @@ class Query:
     """Terms that all have to be in a message, in any letter case."""
 
     terms: tuple[str, ...]
+    pieces: tuple[str, ...]
+    """Parts of the terms that stand in a message's JSON as they do in its text, without what JSON escapes."""
 
     @classmethod
     def parse(cls, text: str) -> "Query":
@@ -45,7 +48,8 @@ class Query:
             raise BadQuery('say what to look for: words that are all in a message, or "a phrase"')
         if len(terms) > MOST_TERMS:
             raise BadQuery(f"a query has at most {MOST_TERMS} words and phrases")
-        return cls(terms)
+        pieces = (piece for term in terms for piece in _ESCAPED.split(term))
+        return cls(terms, tuple(dict.fromkeys(piece for piece in pieces if piece)))
 
     def excerpt(self, body: bytes) -> str | None:
         """The place in a message where its first term is, in one line; None where not all terms are in it.
@@ -53,6 +57,9 @@ class Query:
         Args:
             body: a message as it is kept: a JSON object.
         """
+        raw = body.decode().casefold()
+        if not all(piece in raw for piece in self.pieces):
+            return None  # as nearly all messages: twenty times cheaper than to take them apart
         text = _SPACES.sub(" ", "\n".join(texts(orjson.loads(body))))
         folded = _folded(text)
         if not all(term in folded for term in self.terms):
@@ -91,7 +98,7 @@ def _leaves(value: Any) -> Iterator[str]:
             case None | bool():
                 pass
             case number:
-                yield str(number)
+                yield orjson.dumps(number).decode()
 
 
 def _folded(text: str) -> str:

@@ -206,7 +206,7 @@ def stats(path: Path | None, url: str | None, *, as_json: bool) -> None:
             **asdict(numbers),
             "oldest": None if numbers.oldest is None else stamp(numbers.oldest),
             "newest": None if numbers.newest is None else stamp(numbers.newest),
-            "file_bytes": None if file is None else file.stat().st_size,
+            "file_bytes": None if file is None else sum(each.stat().st_size for each in _files(file)),
         }
 
     told = _run(path, url, ask)
@@ -350,6 +350,11 @@ def _control(char: str) -> str:
 
 def _mib(size: int) -> str:
     return f"{size / 1024**2:,.1f} MiB" if size >= 1024**2 / 10 else f"{size / 1024:,.1f} KiB"
+
+
+def _files(file: Path) -> list[Path]:
+    """A SQLite file and the log of changes beside it."""
+    return [each for each in (file, file.with_name(f"{file.name}-wal")) if each.exists()]
 
 
 def _many(number: int, what: str) -> str:

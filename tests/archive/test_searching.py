@@ -1,5 +1,3 @@
-import json
-
 import orjson
 import pytest
 from hypothesis import given
@@ -19,7 +17,7 @@ JSON = st.recursive(
 
 
 def body(**message: object) -> bytes:
-    return json.dumps({"role": "user", **message}).encode()
+    return orjson.dumps({"role": "user", **message})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,6 @@ def test_what_cannot_be_looked_for(query: str) -> None:
     ],
 )
 def test_it_is_found_where_it_is_said(message: bytes, query: str) -> None:
-    message = message.replace(b'"a": 17.5', b'"a": 17.5')
     terms = Query.parse(query.replace('"a 17.5"', "a 17.5"))
     assert terms.excerpt(message) is not None
 
