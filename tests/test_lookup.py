@@ -12,6 +12,7 @@ from ollama_gate.config import Config
 from support.archives import said, talk
 from support.gate import config_for, metric, running_gate
 from support.http import Reply, ask
+from support.waiting import until
 
 NOWHERE = "http://127.0.0.1:9"
 LOCAL = {"Host": "127.0.0.1:11435"}
@@ -199,7 +200,11 @@ async def test_an_archive_comes_and_goes_with_the_configuration(tmp_path: Path) 
         assert gate.wiring.archive is first
         assert (await look(gate, original.hash)).status == 200
         assert await gate.reload(lambda: config(enabled=True, keep_for="1d"))
-        assert gate.wiring.archive is not first
+        second = gate.wiring.archive
+        assert first is not None
+        assert second is not None
+        assert second is not first
         assert (await look(gate, original.hash)).status == 200
         assert await gate.reload(lambda: config(enabled=False))
         assert refused(await look(gate, original.hash))[:2] == (404, "archive_off")
+        await until(lambda: first.closed and second.closed)

@@ -73,6 +73,7 @@ class Keeper:
         self._unready_at = 0.0
         self._due = asyncio.Event()
         self._closing = asyncio.Event()
+        self.closed = False
         self._searching = asyncio.Semaphore(_SEARCHES)
         self._added = 0
 
@@ -99,6 +100,7 @@ class Keeper:
                 await asyncio.wait(late)
         if self._database is not None:
             await self._database.close()
+        self.closed = True
 
     async def keep(self, conversation: str, model: str, originals: Sequence[Original]) -> None:
         """Keep messages of a conversation. When it returns, they are on the disk; those that were there cost little.
