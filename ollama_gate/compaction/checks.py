@@ -47,7 +47,7 @@ def _whole(talk: Conversation, skeleton: Skeleton, plan: Plan, built: Sequence[M
     for at in sorted(skeleton.whole):
         one = kept.get(at)
         if one is None or not one.whole:
-            what = "the question" if at == talk.question else f"a {talk.roles[at]} message"
+            what = "the question" if at in (talk.question, talk.last_said) else f"a {talk.roles[at]} message"
             raise CheckFailed(f"{what} is not what it was")
     standing = iter(built)
     for at in sorted(skeleton.whole):

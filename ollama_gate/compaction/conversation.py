@@ -3,9 +3,13 @@
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Final
 
 from ollama_gate.compaction.originals import message_hash
 from ollama_gate.compaction.pairing import Message, Unit, role_of, units
+
+_REMINDER: Final = "<system-reminder>"
+_REMINDER_END: Final = "</system-reminder>"
 
 
 class Conversation:
@@ -48,8 +52,21 @@ class Conversation:
 
     @cached_property
     def question(self) -> int | None:
-        """The current question: the last message of a user, which need not be the last one."""
-        return next((at for at in range(len(self) - 1, -1, -1) if self.roles[at] == "user"), None)
+        """The current question: the last message of a user that is not only a reminder, and need not be the last one.
+
+        Claude Code puts reminders of its own, in tags, into messages of the user, also between the results of tools.
+        """
+        asked = (at for at in reversed(range(len(self))) if self.roles[at] == "user" and not self._reminds(at))
+        return next(asked, self.last_said)
+
+    @cached_property
+    def last_said(self) -> int | None:
+        """The last message of a user, whatever it is."""
+        return next((at for at in reversed(range(len(self))) if self.roles[at] == "user"), None)
+
+    def _reminds(self, index: int) -> bool:
+        text = self.text(index).strip()
+        return text.startswith(_REMINDER) and text.endswith(_REMINDER_END)
 
     @cached_property
     def kinds(self) -> list[str]:

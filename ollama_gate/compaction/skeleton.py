@@ -31,8 +31,7 @@ class Skeleton:
         """Messages that stay as they are: of the system, the question, and what the operator exempts."""
         roles = {"system", *self.terms.exempt_roles}
         whole = {at for at, role in enumerate(self.talk.roles) if role in roles}
-        if self.talk.question is not None:
-            whole.add(self.talk.question)
+        whole.update(at for at in (self.talk.question, self.talk.last_said) if at is not None)
         if self.talk.kinds and self.talk.kinds[-1] == "a":
             whole.add(len(self.talk) - 1)  # the beginning of an answer that the model is to go on with
         if self.terms.exempt_tools:

@@ -126,6 +126,22 @@ def test_exempt_tools_and_roles_stay_whole() -> None:
     assert len(units(out)) == 1
 
 
+def test_a_reminder_among_the_results_is_not_the_question() -> None:
+    reminder: Message = {"role": "user", "content": "<system-reminder>The list of tasks is empty.</system-reminder>\n"}
+    talk: list[Message] = [
+        *long_talks.long_talk(20, 60),
+        *long_talks.indicators(8, 20)[2:],
+        reminder,
+        *long_talks.indicators(2, 20)[2:],
+    ]
+    assert Conversation(talk).question == 19
+    _, out = filled(talk, Terms(1500, 2500, keep_last=3))
+    assert talk[19] in out
+    assert reminder in out
+    assert all(fact in str(out[1]["content"]) for fact in long_talks.FACTS), "found by the question's words"
+    assert Conversation([reminder]).question == 0
+
+
 def test_pictures_stay_in_the_question_only_where_there_is_no_room() -> None:
     asked = {"role": "user", "content": "And this one?", "images": ["d29ybGQ="]}
     shown = {"role": "user", "content": "What is this?", "images": ["aGVsbG8=", "aGVsbG8="]}
