@@ -146,3 +146,22 @@ def test_observing_never_fails_a_request(written_log: io.StringIO, monkeypatch: 
     settled(turn(), DONE)
     [told] = [json.loads(one) for one in written_log.getvalue().splitlines()]
     assert (told["level"], told["event"]) == ("error", "a finished request could not be recorded")
+
+
+def test_who_wants_ollamas_count_is_told_before_the_line_is_written(written_log: io.StringIO) -> None:
+    one = turn()
+
+    def hear(tokens: int) -> None:
+        one.signals = {"prompt-standstill": tokens}
+
+    one.reported = hear
+    metrics = settled(one, DONE)
+    assert line(written_log)["signals"] == {"prompt-standstill": 7}
+    assert value(metrics, "signals_total", model=MODEL, signal="prompt-standstill") == 1
+
+
+def test_an_answer_without_a_count_is_told_to_nobody(written_log: io.StringIO) -> None:
+    heard: list[int] = []
+    settled(turn(reported=heard.append), {"done": False})
+    assert heard == []
+    assert "signals" not in line(written_log)
