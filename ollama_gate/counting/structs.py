@@ -147,7 +147,7 @@ def decode_free(value: Any) -> Any:
         return _number(value)
     if isinstance(value, list | tuple):
         return [decode_free(item) for item in value]
-    if isinstance(value, Mapping):
+    if isinstance(value, _OBJECT):
         return {clean_text(key): decode_free(item) for key, item in value.items()}
     raise _wrong_type("value", "JSON")
 
@@ -172,6 +172,9 @@ _FUNCTION: Final = ("name", "description", "parameters")
 _PARAMETERS: Final = ("type", "$defs", "items", "required", "properties")
 _PROPERTY: Final = ("anyOf", "type", "items", "description", "enum", "properties", "required")
 
+_OBJECT: Final = (dict, Mapping)
+"""What a decoded object is; asked in this order, because an abstract class takes ten times as long to ask."""
+
 _FOLD: Final = {0x17F: "s", 0x212A: "k"}
 """The two runes beyond ASCII that Go's case folding takes for ASCII letters: long s and the Kelvin sign."""
 
@@ -180,7 +183,7 @@ def _fields(value: Any, names: tuple[str, ...], where: str) -> dict[str, Any]:
     """The fields of an object that a struct has, matched as Go matches keys: case folded, the last one wins."""
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
+    if not isinstance(value, _OBJECT):
         raise _wrong_type(where, "object")
     found: dict[str, Any] = {}
     for key, item in value.items():
@@ -218,7 +221,7 @@ def _ordered(value: Any, name: str, decode: Callable[[Any], T]) -> dict[str, T] 
     """An object whose key order Ollama keeps (`internal/orderedmap`), which refuses a broken surrogate in a key."""
     if value is None:
         return None
-    if not isinstance(value, Mapping):
+    if not isinstance(value, _OBJECT):
         raise _wrong_type(name, "object")
     for key in value:
         if clean_text(key) is not key:

@@ -182,12 +182,16 @@ def _odd_numbers(value: Any, budget: Budget) -> set[str]:
     """Spellings of the numbers in a value that differ from Python's. Spends a step a value."""
     odd: set[str] = set()
     waiting = [value]
+    budget.step()
     while waiting:
         item = waiting.pop()
-        budget.step()
+        if isinstance(item, str):
+            continue  # most of them
         if isinstance(item, dict):
+            budget.step(len(item))
             waiting.extend(item.values())
         elif isinstance(item, (list, tuple)):
+            budget.step(len(item))
             waiting.extend(item)
         elif isinstance(item, float) or (isinstance(item, int) and not -_INT64 <= item < _INT64):
             odd.add(_number(item))
