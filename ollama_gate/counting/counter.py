@@ -136,7 +136,9 @@ class Counter:
             most = known.meter.tokenizer.facts.byte_bound(size.bytes)
         else:
             most = bound.tokens_of_bytes(size.bytes, str(card.model_info.get("tokenizer.ggml.model")))
-        return None if most is None else most + size.images * known.image_cost(image_tokens)
+        if most is None or not size.images:
+            return most
+        return most + size.images * known.image_cost(image_tokens)
 
     async def count(
         self,

@@ -123,7 +123,8 @@ def opened(request: web.BaseRequest, answer: Answer, turn: Turn, ended: Ending |
         ended: why the answer ends, where that is known before it begins.
     """
     lines, chunked = for_client(answer.fields, turn.cors), answer.length is None
-    own = {"Server": SERVER, **turn.headers()}
+    own = turn.headers()
+    own["Server"] = SERVER
     if ended is not None:
         own["x-ollama-gate-ended"] = str(ended)
     bodiless = request.method == "HEAD" or answer.status in NO_BODY

@@ -24,6 +24,8 @@ _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"content-length", b"transfer-encoding"})
+_USUAL: Final = {name: name.lower() for name in (b"Content-Type", b"Content-Length", b"Date", b"Transfer-Encoding")}
+"""The headers of nearly every answer, which need no second look."""
 _MOST_DIGITS: Final = 18
 """Of a body's length."""
 
@@ -147,21 +149,23 @@ class AnswerReader:
         return self._after_head(head, rest)
 
     def _after_head(self, raw: bytes, rest: bytes) -> bytes:
-        first, *lines = raw.split(b"\r\n")
-        found = _STATUS_LINE.fullmatch(first)
+        lines = raw.split(b"\r\n")
+        found = _STATUS_LINE.fullmatch(lines[0])
         if found is None:
             raise UpstreamBroken("what answers is not an HTTP server")
-        if raw.count(b"\r") != len(lines) or raw.count(b"\n") != len(lines) or b"\0" in raw:
+        if lines != raw.splitlines() or raw.find(b"\0") >= 0:  # a bare CR or LF ends a line for the one only
             raise UpstreamBroken("a header of Ollama's answer holds a line end")
         version, digits, reason = found.groups()
         status = int(digits)
         fields: list[Field] = []
         said: dict[bytes, list[bytes]] = {}
-        for line in lines:
-            name, colon, text = line.partition(b":")
-            if not colon or not (name.isalpha() or _NAME.fullmatch(name)):
-                raise UpstreamBroken("a header of Ollama's answer is none")
-            name = name.lower()
+        for line in lines[1:]:
+            spelled, colon, text = line.partition(b":")
+            name = _USUAL.get(spelled)
+            if name is None:
+                if not colon or not _NAME.fullmatch(spelled):
+                    raise UpstreamBroken("a header of Ollama's answer is none")
+                name = spelled.lower()
             fields.append((name, line))
             if name in _OF_THE_CONNECTION:
                 said.setdefault(name, []).append(text.strip(b" \t"))
@@ -294,7 +298,7 @@ def request_head(method: str, target: str, host: str, lines: Sequence[bytes]) ->
     first = f"{method} {target} HTTP/1.1".encode("utf-8", "surrogateescape")
     lines = [first, b"Host: " + host.encode(), *lines, b"\r\n"]
     text = b"".join(lines[:-1])
-    if b"\n" in text or b"\r" in text or b"\0" in text:
+    if text.find(b"\n") >= 0 or text.find(b"\r") >= 0 or text.find(b"\0") >= 0:
         raise ValueError(_TORN)
     return b"\r\n".join(lines)
 
@@ -311,7 +315,7 @@ def answer_head(status: int, reason: bytes, lines: Sequence[bytes], own: Mapping
     Raises:
         ValueError: a header of `own` holds a line end, and would so become two.
     """
-    added = [f"{name}: {text}" for name, text in own.items()]
+    added = list(map(": ".join, own.items()))
     text = "".join(added)
     if "\n" in text or "\r" in text or "\0" in text:
         raise ValueError(_TORN)
