@@ -13,6 +13,7 @@ import structlog
 from aiohttp import web
 
 from ollama_gate import __version__, refusals, shown, v1
+from ollama_gate.access.keys import Right
 from ollama_gate.access.origins import opened, preflight
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
@@ -33,6 +34,7 @@ _DENIED = frozenset({401, 403, 429})
 """Statuses of the door's refusals, of which the metrics keep a count by code."""
 
 LoadConfig = Callable[[], Config]
+_USE = Right.USE  # an enum's members are slow to get (Python 3.11)
 
 
 class Gate:
@@ -157,9 +159,8 @@ class Gate:
                 return early
             turn.cors = opened(entrance.origins, request)
         lane = LANES.get(path) if request.method == "POST" else None
-        caller = turn.caller = entrance.door.admit(
-            request, right_for(request.method, path), path, inference=lane is not None
-        )
+        right = _USE if lane is not None else right_for(request.method, path)
+        caller = turn.caller = entrance.door.admit(request, right, path, inference=lane is not None)
         if lane is not None:
             if caller is not None:
                 caller.enter()

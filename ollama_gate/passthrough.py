@@ -8,7 +8,7 @@ from aiohttp import web
 from ollama_gate.errors import Refusal, UpstreamError
 from ollama_gate.receive import say_continue
 from ollama_gate.turn import Phase, Turn, Verdict
-from ollama_gate.upstream.client import Upstream
+from ollama_gate.upstream.client import Upstream, says_length
 from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.relay import Passage, relay
 from ollama_gate.wire.ndjson import BLIND
@@ -41,7 +41,9 @@ async def pass_through(
     authorization = upstream.settings.forward_authorization
     lines = for_upstream(request.raw_headers, own_body=False, authorization=authorization)
     sent: bytes | AsyncIterator[bytes] | None = body
-    if body is None:
+    if body is not None:
+        lines = [line for line in lines if not says_length(line)]
+    else:
         await say_continue(request)
         sent = _body(request) if request.can_read_body else None
     turn.phase, turn.sent_at, turn.verdict = Phase.FIRST_BYTE, clock(), Verdict.PASSED

@@ -19,6 +19,7 @@ from ollama_gate.requests import PromptCount, Rung
 _FORWARDED: Final = ("X-Forwarded-For", "Forwarded", "X-Real-IP")
 """Headers by which a proxy on this machine says that a request came from elsewhere."""
 
+_USE: Final = Right.USE  # an enum's members are slow to get (Python 3.11)
 _TUNNELS: Final = frozenset({"CONNECT", "TRACE"})
 """Methods after which a connection, or an answer, is no longer the gate's."""
 
@@ -157,7 +158,7 @@ class Door:
         trusted = self._hosts.trusts(host)
         if not trusted and (self._hosts.names or (self._rebindable and _rebound(request, host, inference=inference))):
             raise Refused(_foreign(host))
-        if right > Right.USE and not (trusted and is_here(request)):
+        if right > _USE and not (trusted and is_here(request)):
             raise Refused(_local_only(path))
         return None
 

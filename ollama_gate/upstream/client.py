@@ -88,7 +88,8 @@ class Upstream:
         Args:
             method: any HTTP method.
             target: raw path and query, as they stand in the request line.
-            lines: the headers that go upstream; Host is set here, and what frames the body where it is not there yet.
+            lines: the headers that go upstream. Host is set here, and what frames the body: Content-Length of a whole
+                one, Transfer-Encoding of pieces whose length they do not say.
             body: whole, or pieces that are sent as they come.
 
         Raises:
@@ -99,8 +100,8 @@ class Upstream:
         if not self._open:
             raise UpstreamUnreachable("the gate is not started")
         if isinstance(body, bytes):
-            lines = [*(line for line in lines if not _says_length(line)), b"Content-Length: %d" % len(body)]
-        elif body is not None and not any(map(_says_length, lines)):
+            lines = [*lines, b"Content-Length: %d" % len(body)]
+        elif body is not None and not any(map(says_length, lines)):
             lines = [*lines, b"Transfer-Encoding: chunked"]
             body = _chunked(body)
         elif body is None and method not in _SAFE:
@@ -227,7 +228,8 @@ class Upstream:
         return answer.status, raw
 
 
-def _says_length(line: bytes) -> bool:
+def says_length(line: bytes) -> bool:
+    """Whether this header is the length of a body."""
     return line[:15].lower() == b"content-length:"
 
 
