@@ -1,0 +1,75 @@
+"""The soak: its arithmetic, and a short one of a real gate."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.soak.judging import Finding, Sample, at_most, fine, slope
+from bench.soak.steps import CHATS, EMBEDDER, LONG, MODELS, SLOW, Leave, next_step
+from bench.soak.streams import Lateness
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_growth_is_the_slope_of_the_line_that_fits_best() -> None:
+    assert slope([]) == slope([Sample(1.0, 5, 0)]) == slope([Sample(1.0, 5, 0), Sample(1.0, 9, 0)]) == 0.0
+    assert slope([Sample(float(at), 1000 + 7 * at, 0) for at in range(50)]) == pytest.approx(7)
+    saw = [Sample(float(at), 1000 + (at % 2) * 400, 0) for at in range(101)]
+    assert abs(slope(saw)) < 0.1
+
+
+def test_a_bound_that_is_passed_is_no_success() -> None:
+    assert at_most("x", 3, 2).holds is False
+    assert at_most("x", 2, 2).holds is True
+    assert at_most("x", 3, None).holds is None
+    assert fine([at_most("x", 1, 2), Finding("y", "z")])
+    assert not fine([at_most("x", 1, 2), at_most("x", 3, 2)])
+
+
+def test_lateness_is_read_from_the_time_that_ollama_wrote() -> None:
+    seen = Lateness()
+    line = b'{"model":"m","created_at":"2026-11-30T08:20:39.9123456Z","message":{}}\n'
+    written = 1796026839.9123456
+    seen.see(line, written + 0.25)
+    seen.see(line.replace(b".9123456Z", b"Z"), written)
+    seen.see(b'{"error":"x"}\n', written)
+    assert (seen.tokens, seen.above) == (2, 2)
+    assert seen.latest == pytest.approx(0.9123456, abs=1e-5)
+
+
+def test_clients_do_everything_that_is_to_be_tried() -> None:
+    rng = random.Random(1)
+    seen = [next_step(rng) for _ in range(4000)]
+    assert {step.leave for step in seen} == set(Leave)
+    assert {step.path for step in seen} >= {
+        "/api/chat", "/api/generate", "/api/embed", "/v1/chat/completions", "/v1/completions", "/v1/responses",
+        "/v1/messages", "/v1/embeddings", "/api/tags", "/api/show", "/api/ps", "/gate/count", "/gate/status",
+    }  # fmt: skip
+    assert any(step.compacts for step in seen)
+    assert any(200 not in step.statuses for step in seen)
+    assert {str(model["name"]) for model in MODELS} == {*CHATS, SLOW, LONG, EMBEDDER}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_short_soak_leaves_nothing_behind() -> None:
+    """An hour of it is `scripts/soak`; how late tokens are says nothing on a machine that runs tests."""
+    # Without PYTHONPATH the gate that is installed is the one that is loaded.
+    command = [
+        sys.executable,
+        "-m",
+        "bench.soak",
+        "--seconds",
+        "40",
+        "--clients",
+        "100",
+        "--streams",
+        "40",
+        "--late",
+        "0",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
