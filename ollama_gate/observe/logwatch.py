@@ -9,6 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncGenerator, Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +23,8 @@ AGAIN: Final = 5.0
 """Seconds until a log that could not be read is tried again."""
 LOOK: Final = 1.0
 """Seconds between two looks at a file."""
-_CHUNK: Final = 64 * 1024
-_AT_ONCE: Final = 16
+_CHUNK: Final = 16 * 1024
+_AT_ONCE: Final = 64
 """Chunks that are read in one look, so that a file that grows faster does not keep the loop."""
 _LONGEST_LINE: Final = 64 * 1024
 
@@ -157,25 +158,27 @@ class LogWatch:
 
 async def _file(path: Path, reading: Callable[[], None], look: float) -> AsyncGenerator[bytes | None, None]:
     """What is written to a file from now on; None where it was replaced or cut short, and reading begins anew."""
-    file = await asyncio.to_thread(path.open, "rb", 0)
+    file = _opened(path)
     try:
         file.seek(0, os.SEEK_END)
         reading()
         while True:
             for _ in range(_AT_ONCE):
-                chunk = await asyncio.to_thread(file.read, _CHUNK)
+                chunk = file.read(_CHUNK)
                 if not chunk:
                     break
                 yield chunk
+                await asyncio.sleep(0)  # others first: a chunk is some two hundred lines, half a millisecond
             here = os.fstat(file.fileno())
             try:
-                there = await asyncio.to_thread(path.stat)
+                there = _where(path)
             except FileNotFoundError:
                 there = here  # between two files of a rotation
             if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
-                if rest := await asyncio.to_thread(file.read):
-                    yield rest
-                fresh = await asyncio.to_thread(path.open, "rb", 0)
+                while chunk := file.read(_CHUNK):
+                    yield chunk
+                    await asyncio.sleep(0)
+                fresh = _opened(path)
                 file.close()
                 file = fresh
                 yield None
@@ -187,6 +190,17 @@ async def _file(path: Path, reading: Callable[[], None], look: float) -> AsyncGe
             await asyncio.sleep(look)
     finally:
         file.close()
+
+
+def _opened(path: Path) -> FileIO:
+    """Open a file. It is opened and read without a thread, which might go on with it after it was closed."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a file")  # opening a pipe would wait for somebody who writes
+    return path.open("rb", 0)
+
+
+def _where(path: Path) -> os.stat_result:
+    return path.stat()
 
 
 async def _journal(unit: str, reading: Callable[[], None]) -> AsyncGenerator[bytes | None, None]:

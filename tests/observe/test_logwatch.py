@@ -18,7 +18,7 @@ from ollama_gate.observe.metrics import Metrics
 from ollama_gate.observe.ollamalog import LogEvent, LogLine
 from ollama_gate.rehearsal.server import Rehearsal
 from ollama_gate.rehearsal.service import Settings
-from support.gate import running_gate
+from support.gate import config_for, running_gate
 from support.http import ask
 from support.waiting import until
 
@@ -39,6 +39,10 @@ async def following(one: LogWatch) -> AsyncIterator[LogWatch]:
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+def told_that(one: LogWatch, words: str) -> Callable[[], bool]:
+    return lambda: one.problem is not None and words in one.problem
 
 
 def cut(one: LogWatch, times: int) -> Callable[[], bool]:
@@ -98,6 +102,34 @@ async def test_a_file_that_is_not_there_is_told_and_waited_for(
         file.write_text("")
         await until(lambda: one.problem is None)
     assert written_log.getvalue().count("is not followed") == 1
+
+
+async def test_what_is_not_a_file_is_told_and_never_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for source in (pipe, tmp_path):
+        async with following(watch(source)) as one:
+            await until(told_that(one, "it is not a file"))
+
+
+async def test_a_reload_follows_the_log_that_is_named_then(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("old.log", "new.log")]
+    for file in files:
+        file.write_text("")
+    async with Rehearsal(Settings()) as ollama, running_gate(ollama.url, upstream={"log": str(files[0])}) as gate:
+        old = gate.wiring.logwatch
+        assert await gate.reload(lambda: config_for(ollama.url, upstream={"log": str(files[1])}))
+        new = gate.wiring.logwatch
+        assert old is not None
+        assert new is not None
+        await until(lambda: new.problem is None)
+        for file in files:
+            with file.open("a") as out:
+                out.write(CUT)
+        await until(cut(new, 1))
+        assert await gate.reload(lambda: config_for(ollama.url))
+        assert gate.wiring.logwatch is None
+    assert cut(old, 0)()
 
 
 async def test_the_journal_of_a_unit_is_followed_and_its_reader_ended(
