@@ -7,6 +7,7 @@ import pytest
 
 from ollama_gate.cli import COMMANDS
 from ollama_gate.config import Config
+from ollama_gate.config.archive import default_state_dir
 from ollama_gate.config.model import default_cache_dir
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +80,8 @@ def test_the_directories_of_the_unit_are_those_that_the_gate_uses() -> None:
     (name,) = found["CacheDirectory"]
     assert default_cache_dir({"CACHE_DIRECTORY": f"/var/cache/{name}"}) == Path("/var/cache/ollama-gate")
     assert found["ConfigurationDirectory"] == found["StateDirectory"] == [name]
+    assert default_state_dir({"STATE_DIRECTORY": f"/var/lib/{name}"}) == Path("/var/lib/ollama-gate")
+    assert found["StateDirectoryMode"] == ["0700"]
     for place in (f"/etc/{name}/ollama-gate.toml", f"/var/cache/{name}"):
         assert place in INSTALL
 
