@@ -188,7 +188,12 @@ class Entrance:
 
 def _limits(config: Config) -> ConnectionLimits:
     server = config.server
-    return ConnectionLimits(server.header_timeout, server.body_rate, server.connections_per_client)
+    return ConnectionLimits(
+        header_timeout=server.header_timeout,
+        body_rate=server.body_rate,
+        send_timeout=server.send_timeout,
+        per_client=server.connections_per_client,
+    )
 
 
 def _certificate(config: Config) -> Certificate | None:

@@ -42,6 +42,8 @@ class ConnectionLimits:
     header_timeout: float = 30.0
     body_rate: int = 1024
     """Bytes a second; 0 is no limit."""
+    send_timeout: float = 600.0
+    """Longest time that an answer waits for its client to take more of it."""
     per_client: int = 512
     """Connections; 0 is no limit."""
 
@@ -57,7 +59,7 @@ class TooSlow(HttpProcessingError):
 class ClientConnection(web.RequestHandler):
     """One connection from a client."""
 
-    __slots__ = ("_client", "_received", "_seen", "_server", "_since", "_slow_since")
+    __slots__ = ("_client", "_received", "_seen", "_server", "_since", "_slow_since", "_stuck_since")
 
     def __init__(self, server: "ClientServer", **how: Any) -> None:
         """Belong to a server."""
@@ -72,6 +74,8 @@ class ClientConnection(web.RequestHandler):
         """`_received` when its rate was looked at last."""
         self._slow_since = 0.0
         """When the rate of the body under way was looked at last; 0 when none is."""
+        self._stuck_since = 0.0
+        """When it was first seen that the client does not take its answer; 0 while it does."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the client's connections, and close one that is too many."""
@@ -101,6 +105,11 @@ class ClientConnection(web.RequestHandler):
             self._client = ""
         super().connection_lost(exc)
 
+    def resume_writing(self) -> None:
+        """The client takes its answer again."""
+        self._stuck_since = 0.0
+        super().resume_writing()
+
     def data_received(self, data: bytes) -> None:
         """Take bytes in, and note whether they are part of a head that is not whole yet."""
         requests = self._request_count
@@ -113,6 +122,12 @@ class ClientConnection(web.RequestHandler):
 
     def look(self, now: float, limits: ConnectionLimits) -> None:
         """End what is too slow."""
+        if self._paused:
+            if not self._stuck_since:
+                self._stuck_since = now
+            elif now - self._stuck_since >= limits.send_timeout and self.transport is not None:
+                self.transport.abort()  # closing would wait for the client to take the rest
+                return
         if self._since:
             if now - self._since >= limits.header_timeout:
                 self.force_close()

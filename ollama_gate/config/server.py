@@ -86,6 +86,13 @@ class Server(Section):
         "A client that has to wait for the gate or for Ollama is not slow. 0 is no limit.",
         unit="size",
     )
+    send_timeout: Duration = key(
+        600.0,
+        "Longest time that an answer waits for a client that takes nothing of it; then it is cut off, its slot is free.",
+        unit="time",
+        ge=1.0,
+        le=86400.0,
+    )
     keep_alive: Duration = key(
         600.0, "How long a connection is kept open between two requests.", unit="time", ge=1.0, le=86400.0
     )

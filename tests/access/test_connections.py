@@ -11,8 +11,9 @@ from ollama_gate.access import connections
 from ollama_gate.access.connections import RATE_OVER, ClientConnection, ClientServer, client_address
 from ollama_gate.app import Gate
 from support.cases import Front, front
-from support.gate import running_gate
+from support.gate import metric, running_gate
 from support.http import Client
+from support.scripted import STREAM_HEAD, Got, ScriptedOllama, chunk
 from support.waiting import until
 
 CHAT = {"model": "qwen2.5:0.5b", "messages": [{"role": "user", "content": "hi"}], "stream": False}
@@ -120,6 +121,32 @@ async def test_who_waits_for_the_gate_is_not_slow(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(connection, "_reading_paused", False)
         later(line.gate, RATE_OVER + 2)
         assert line.gate.turns
+
+
+async def test_an_answer_that_nobody_takes_does_not_hold_its_slot_for_ever() -> None:
+    piece = json.dumps(
+        {"model": "m", "message": {"role": "assistant", "content": "x" * 60_000}, "done": False}
+    ).encode()
+
+    async def script(_: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        while True:
+            writer.write(chunk(piece + b"\n"))
+            await writer.drain()
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        async with await Client.connect(gate.address) as client:
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # asyncio's own has it
+            await client.send("POST", "/api/chat", {**CHAT, "model": "m", "stream": True})
+            await until(lambda: server_of(gate).connections)
+            connection = connection_of(gate)
+            await until(lambda: connection._paused, within=20)
+            later(gate, 0)
+            later(gate, 599)
+            assert gate.turns
+            later(gate, 601)
+            await until(lambda: not gate.turns)
+        assert metric(gate, "slots_running", model="registry.ollama.ai/library/m:latest") == 0
 
 
 async def test_no_rate_is_no_limit() -> None:

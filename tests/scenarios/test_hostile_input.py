@@ -9,7 +9,10 @@ from pathlib import Path
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ollama_gate.archive.records import prefix_of
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import load
 from ollama_gate.errors import ConfigError, GateError, Refused
@@ -143,6 +146,12 @@ def test_a_hostile_configuration_is_refused_with_reasons(file: Path) -> None:
         load(file, {}, canonical)
     assert str(file) in str(refused.value)
     assert len(str(refused.value)) < 20_000
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_the_start_of_a_hash_or_none(asked: str) -> None:
+    prefix = prefix_of(asked)
+    assert prefix is None or (prefix == asked.lower() and set(prefix) <= set("0123456789abcdef"))
 
 
 def mutated(raw: bytes, chance: random.Random) -> bytes:
