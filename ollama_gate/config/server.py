@@ -88,7 +88,7 @@ class Server(Section):
     )
     send_timeout: Duration = key(
         600.0,
-        "Longest time that an answer waits for a client that takes nothing of it; then it is cut off, and its slot free.",
+        "Longest time that an answer waits for a client that takes nothing of it; then it is cut off.",
         unit="time",
         ge=1.0,
         le=86400.0,
