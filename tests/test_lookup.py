@@ -12,6 +12,7 @@ from ollama_gate.config import Config
 from support.archives import said, talk
 from support.gate import config_for, metric, running_gate
 from support.http import Reply, ask
+from support.keyring import add_key, bearer
 from support.waiting import until
 
 NOWHERE = "http://127.0.0.1:9"
@@ -158,6 +159,20 @@ async def test_only_this_machine_is_shown_messages(gate: Gate, headers: dict[str
         reply = await look(gate, asked, headers)
         assert refused(reply)[:2] in {(403, "local_only"), (403, "unknown_host")}
         assert b"secret" not in reply.body
+
+
+async def test_with_keys_an_admins_is_needed_from_everywhere(tmp_path: Path) -> None:
+    keys, original = tmp_path / "keys.json", said("secret")[0]
+    admin, plain = add_key(keys, "ops", admin=True), add_key(keys, "app")
+    archive = {"enabled": True, "url": str(tmp_path / "archive.db")}
+    async with running_gate(NOWHERE, archive=archive, access={"keys": str(keys)}) as gate:
+        await kept(gate, [original])
+        for asked in (original.hash, "search?q=secret"):
+            for headers, status in ((LOCAL, 401), ({**LOCAL, **bearer(plain)}, 403)):
+                reply = await look(gate, asked, headers)
+                assert reply.status == status
+                assert b"secret" not in reply.body
+            assert (await look(gate, asked, {**LOCAL, **bearer(admin)})).status == 200
 
 
 async def test_other_methods_are_not_taken(gate: Gate) -> None:
