@@ -129,14 +129,16 @@ class Compactor:
         await self.worker.close()
 
     async def compact(self, case: Case) -> Compacted:
-        """A request over its budget, made to fit it within the deadline.
+        """A request over its budget, made to fit it within the deadline; a model that has to be loaded comes on top.
 
         Raises:
             NotCompacted: it is to be refused.
         """
         try:
+            self._measure_size(case)
+            # The first count may have to wait until Ollama has loaded the model, which is not compaction's time.
+            await self._counted(case, _with(case.request, _PROBE[:1]))
             async with asyncio.timeout(self._settings.deadline):
-                self._measure_size(case)
                 reused = await self._reused(case)
                 return reused if reused is not None else await self._anew(case)
         except TimeoutError:

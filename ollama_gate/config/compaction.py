@@ -25,7 +25,8 @@ class Compaction(Section):
     )
     deadline: Duration = key(
         4.0,
-        "Longest time for one compaction, counting included; then the request is refused as without compaction.",
+        "Longest time for one compaction, counting included; then the request is refused as without compaction. "
+        "Loading the model, where its prompts cannot be counted without, is not included.",
         unit="time",
         ge=0.1,
         le=120.0,

@@ -61,6 +61,15 @@ async def test_a_worker_that_hangs_is_ended_and_delays_nobody() -> None:
 
 
 @pytest.mark.slow
+async def test_loading_a_model_is_not_compactions_time() -> None:
+    """The renderer's prompts are counted by Ollama's own text, for which the model is loaded."""
+    async with compacting(3_000, load_seconds=1.5, compaction={"deadline": "1s"}) as line:
+        await line.ask("/gate/tokenize", {"model": "long-renderer", "text": "hi"})  # its vocabulary is there
+        reply = await chat(line, model="long-renderer")
+        assert (reply.status, reply.gate("verdict")) == (200, "compact"), reply.body
+
+
+@pytest.mark.slow
 async def test_a_worker_that_is_killed_is_started_again() -> None:
     async with compacting(3_000) as line:
         await warm(line)

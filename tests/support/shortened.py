@@ -25,13 +25,18 @@ MODELS = (
 
 @asynccontextmanager
 async def compacting(
-    budget: int, *, window: int | None = None, models: dict[str, Any] | None = None, **sections: Any
+    budget: int,
+    *,
+    window: int | None = None,
+    models: dict[str, Any] | None = None,
+    load_seconds: float = 0.0,
+    **sections: Any,
 ) -> AsyncIterator[Front]:
     """A gate whose models all have this budget and are compacted; `models` says more of some of them."""
     num_ctx = window if window is not None else -(-(budget * 5 // 4) // 256) * 256
     defaults = {"num_ctx": num_ctx, "budget": budget, "compaction": True, **sections.pop("defaults", {})}
     async with (
-        Rehearsal(Settings(models=MODELS, keep_body=1 << 24)) as ollama,
+        Rehearsal(Settings(models=MODELS, keep_body=1 << 24, load_seconds=load_seconds)) as ollama,
         running_gate(ollama.url, defaults=defaults, models=models or {}, **sections) as gate,
     ):
         yield Front(gate, ollama)
