@@ -33,7 +33,8 @@ def force(request: InferenceRequest, window: Window | None, output: Output, *, n
         num_keep: tokens that a context shift must keep, where the operator allows shift.
     """
     body = dict(request.body)
-    if request.kind is not Kind.EMBED:
+    embeds = request.kind is Kind.EMBED
+    if not embeds:
         body["truncate"] = False
         body["shift"] = window.shift if window is not None else False
         if request.dialect != "native" or "stream" in body:
@@ -58,7 +59,7 @@ def force(request: InferenceRequest, window: Window | None, output: Output, *, n
     if dropped:
         notes.append(f"{', '.join(sorted(dropped))} ignored: set by the operator")
     shift = request.body.get("shift")
-    if request.kind is not Kind.EMBED and shift is not None and shift != window.shift:
+    if not embeds and shift is not None and shift != window.shift:
         avoided = True
     options["num_ctx"] = window.num_ctx
     options.update(window.load_options)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ollama_gate.errors import Refusal, UpstreamError
 from ollama_gate.requests import PromptCount, Rung
@@ -39,6 +39,9 @@ class Verdict(StrEnum):
     REFUSE = "refuse"
     FAILED = "failed"
     """Ollama gave no whole answer, or the client left before there was a verdict."""
+
+
+_EXACT: Final = Rung.EXACT  # an enum's members are slow to get (Python 3.11)
 
 
 @dataclass(slots=True)
@@ -121,7 +124,7 @@ class Turn:
         if self.budget is not None and self.window is not None:
             out["x-ollama-gate-budget"] = str(self.budget)
             out["x-ollama-gate-window"] = str(self.window)
-            if self.prompt_tokens is not None and self.rung is Rung.EXACT:
+            if self.prompt_tokens is not None and self.rung is _EXACT:
                 out["x-ollama-gate-room"] = str(max(self.window - self.prompt_tokens, 0))
         if self.wait_seconds is not None and self.wait_seconds >= 0.001:
             out["x-ollama-gate-wait"] = f"{self.wait_seconds:.3f}"

@@ -8,7 +8,7 @@ to at least 2048 (`server/sched.go:getRunner`, `llm/server.go:NewLlamaServer`, O
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from ollama_gate.values import frozen
 
@@ -185,6 +185,9 @@ class Ending(StrEnum):
     """load, unload, or an end without a reason."""
 
 
+_STOP: Final = Ending.STOP  # an enum's members are slow to get (Python 3.11)
+
+
 def ending(done_reason: str | None, *, eval_count: int | None, limit: int | None) -> Ending:
     """Tell the two meanings of Ollama's done_reason "length" apart.
 
@@ -194,7 +197,7 @@ def ending(done_reason: str | None, *, eval_count: int | None, limit: int | None
         limit: the asked output length that was in force, None for none.
     """
     if done_reason == "stop":
-        return Ending.STOP
+        return _STOP
     if done_reason != "length":
         return Ending.OTHER
     if limit is not None and limit > 0 and eval_count is not None and eval_count >= limit:

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
 
 from ollama_gate.admission.alerts import Alert
 from ollama_gate.admission.demand import Demand
@@ -17,7 +16,7 @@ from ollama_gate.requests import Control
 from ollama_gate.tasks import spawn
 
 # An enum's members are slow to get (Python 3.11).
-_ANSWERED: Final = Outcome.ANSWERED
+_ANSWERED, _LEFT = Outcome.ANSWERED, Outcome.LEFT
 _RUNNING, _PASSING = Place.RUNNING, Place.PASSING
 
 
@@ -33,7 +32,7 @@ class Lease(Hold):
     def __init__(self, gatekeeper: "Gatekeeper", ticket: Ticket) -> None:
         self._gatekeeper = gatekeeper
         self._ticket = ticket
-        self._outcome = Outcome.LEFT
+        self._outcome = _LEFT
         self.waited = 0.0
 
     @property

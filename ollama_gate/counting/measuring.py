@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -151,9 +151,12 @@ def contents(request: InferenceRequest) -> list[str]:
     return out
 
 
+_GENERATE: Final = Kind.GENERATE  # an enum's members are slow to get (Python 3.11)
+
+
 def images_in(request: InferenceRequest) -> int:
     """How many images a request carries."""
-    if request.kind is Kind.GENERATE:
+    if request.kind is _GENERATE:
         return len(request.body.get("images") or ())
     number = 0
     for message in request.body.get("messages") or ():

@@ -35,6 +35,9 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
 }
 """The fields of each inference route. Go matches their names without regard to case, so the decoder folds to these."""
 
+# An enum's members are slow to get (Python 3.11).
+_CHAT, _GENERATE, _EMBED, _NONE = Kind.CHAT, Kind.GENERATE, Kind.EMBED, Control.NONE
+
 KINDS: Final[Mapping[str, Kind]] = {
     "/api/chat": Kind.CHAT,
     "/api/generate": Kind.GENERATE,
@@ -63,10 +66,10 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise _bad("stream must be true or false", "stream")
-    if kind is Kind.CHAT:
+    if kind is _CHAT:
         empty = not _checked_messages(body.get("messages"))
         _checked_tools(body.get("tools"))
-    elif kind is Kind.GENERATE:
+    elif kind is _GENERATE:
         empty = _checked_prompt(body)
     elif path == "/api/embed":
         empty = not _checked_input(body.get("input"))
@@ -79,8 +82,8 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
         path=path,
         model=model,
         body=body,
-        stream=kind is not Kind.EMBED and stream is not False,
-        control=_control(body.get("keep_alive")) if empty else Control.NONE,
+        stream=kind is not _EMBED and stream is not False,
+        control=_control(body.get("keep_alive")) if empty else _NONE,
         asked_output=int(asked) if asked is not None else None,
         asked_num_ctx=int(num_ctx) if num_ctx is not None else None,
         session=session,
