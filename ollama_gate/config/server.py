@@ -62,7 +62,7 @@ class Server(Section):
         ge=KIB,
     )
     max_text: Size = key(
-        12 * MIB,
+        10 * MIB,
         "Most of an inference request that is not images in base64; more than any window holds is answered 413.",
         unit="size",
         ge=KIB,
