@@ -19,6 +19,7 @@ from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
 from ollama_gate.entrance import Entrance
 from ollama_gate.errors import ConfigError, Refusal, Refused
+from ollama_gate.machine import allow_open_files
 from ollama_gate.notify import Notifier
 from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
@@ -54,6 +55,7 @@ class Gate:
         self._serial = itertools.count(1)
         self.entrance = Entrance(config, self.log, clock)
         self._draining = False
+        self._reloading = asyncio.Lock()
         self._idle = asyncio.Event()
         """Set when the last request is done, while draining."""
 
@@ -110,8 +112,13 @@ class Gate:
     async def reload(self, load_again: LoadConfig) -> bool:
         """Take a new configuration over; a bad one is refused and the old one stays.
 
-        Requests under way finish as they began. The listening address changes only with a restart.
+        Requests under way finish as they began. The listening address changes only with a restart. Reloads that come at
+        the same time take turns, for each begins from the configuration that the one before left.
         """
+        async with self._reloading:
+            return await self._reload(load_again)
+
+    async def _reload(self, load_again: LoadConfig) -> bool:
         try:
             config = load_again()
             self.entrance.configure(config)
@@ -243,6 +250,8 @@ async def _serve(config: Config, load_again: LoadConfig) -> int:
         loop.add_signal_handler(number, stopping.set)
 
     async def reload() -> None:
+        if stopping.is_set():
+            return
         notifier.reloading()
         await gate.reload(load_again)
         notifier.ready("serving")
@@ -269,6 +278,7 @@ def run(config: Config, config_path: Path | None = None) -> int:
     Raises:
         ConfigError: the gate cannot start with this configuration.
     """
+    allow_open_files()
     gate_log.configure(config.log.level, config.log.format)
     structlog.get_logger("ollama_gate").debug("configuration", file=str(config_path) if config_path else None)
     try:

@@ -7,6 +7,7 @@ import os
 import platform
 import random
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -121,7 +122,7 @@ async def started(home: Path, command: Sequence[str]) -> AsyncIterator[Running]:
     rehearsal = [
         *(sys.executable, "-m", "ollama_gate.rehearsal", "--listen", f"127.0.0.1:{upstream}"),
         *("--models", str(home / "models.json"), "--rate", str(_RATE), "--prompt-rate", "0", "--load-seconds", "0"),
-        *("--num-parallel", str(_SLOTS), "--max-queue", "4096"),
+        *("--num-parallel", str(_SLOTS), "--max-loaded", str(len(steps.MODELS))),
     ]
     measured, other = processes.cores()
     log = home / "gate.log"
@@ -308,6 +309,7 @@ def main(seconds: float, clients: int, streams: int, late: float, gate: str | No
     """Load one gate for long, and look for what should not be. The exit code is 1 when a bound is passed."""
     plan = Plan(seconds, clients, streams, late or None)
     load_before = os.getloadavg()[0]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
     try:
         findings = uvloop.run(soak(plan, shlex.split(gate) if gate else gate_command(), Console(stderr=True)))
     except LoadError as failure:

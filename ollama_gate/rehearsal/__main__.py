@@ -40,6 +40,7 @@ def _address(_context: click.Context, _option: click.Parameter, text: str) -> tu
 @click.option(
     "--max-queue", default=512, show_default=True, help="Requests that may wait for a load (OLLAMA_MAX_QUEUE)."
 )
+@click.option("--max-loaded", default=3, show_default=True, help="Models loaded at once (OLLAMA_MAX_LOADED_MODELS).")
 @click.option("--keep-alive", default=300.0, show_default=True, help="Seconds a model stays after its last request.")
 @click.option("--load-seconds", default=0.5, show_default=True, help="How long loading a model takes.")
 @click.option("--rate", default=50.0, show_default=True, help="Tokens a second; 0 as fast as they can be sent.")
@@ -63,6 +64,7 @@ def main(  # noqa: PLR0917  (click names them all)
     num_ctx: int,
     num_parallel: int,
     max_queue: int,
+    max_loaded: int,
     keep_alive: float,
     load_seconds: float,
     rate: float,
@@ -79,6 +81,7 @@ def main(  # noqa: PLR0917  (click names them all)
         context_length=num_ctx,
         num_parallel=num_parallel,
         max_queue=max_queue,
+        max_loaded_models=max_loaded,
         keep_alive=keep_alive,
         load_seconds=load_seconds,
         rate=rate,

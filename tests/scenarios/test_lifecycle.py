@@ -6,7 +6,9 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator
+from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +237,17 @@ async def test_signals_reload_and_stop_the_process(
     os.kill(os.getpid(), signal.SIGTERM)
     assert await asyncio.wait_for(serving, 5.0) == 0
     assert told == ["READY=1", "RELOADING=1", "READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+
+
+async def test_reloads_at_the_same_time_take_turns_and_leave_one_configuration(ollama: Rehearsal) -> None:
+    def running(name: str) -> int:
+        return sum(task.get_name() == name for task in asyncio.all_tasks())
+
+    async with running_gate(ollama.url) as gate:
+        windows = [512 * number for number in range(1, 6)]
+        configs = [config_for(ollama.url, defaults={"num_ctx": window}) for window in windows]
+        taken = await asyncio.gather(*(gate.reload(partial(copy, config)) for config in configs))
+        assert taken == [True] * len(windows)
+        await until(lambda: not running("old configuration"))
+        assert (running("guard"), running("keep what was learned")) == (1, 1)
+        assert (await ask(gate.address, "POST", "/api/chat", CHAT)).gate("window") == str(windows[-1])
