@@ -6,6 +6,7 @@ Counts, names, codes and hashes only; never a prompt, an answer or a key.
 import sys
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, Literal, TextIO
 
@@ -59,8 +60,8 @@ def finished(line: dict[str, object]) -> None:
         return
     line["event"] = "request"
     line["level"] = "info"
-    line["timestamp"] = _stamp(time.time())
-    out.write(orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE).decode())
+    line["timestamp"] = datetime.now(UTC)
+    out.write(orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z).decode())
     out.flush()
 
 
