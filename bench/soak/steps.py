@@ -26,6 +26,8 @@ MODELS: Final[Sequence[Mapping[str, Any]]] = (
 END_MARKS: Final = (b'"done":true', b"[DONE]", b"message_stop", b"response.completed", b"response.incomplete")
 _WORDS: Final = ("ferry", "lantern", "orchard", "ledger", "bridge", "kiln", "harbour", "compass", "keeper", "index")
 _KEPT: Final = range(1, 6)
+_TEXTS: Final = 300
+"""How many texts of each length there are."""
 
 
 class Leave(Enum):
@@ -52,8 +54,8 @@ class Step:
 
 
 def prose(rng: random.Random, words: int) -> str:
-    """So many words."""
-    return " ".join(rng.choices(_WORDS, k=words))
+    """So many words: one of a few hundred texts, so that what remembers texts is full when the warm-up is over."""
+    return " ".join(random.Random(rng.randrange(_TEXTS)).choices(_WORDS, k=words))
 
 
 def _chat(model: str, text: str, tokens: int) -> dict[str, tuple[str, dict[str, Any]]]:
