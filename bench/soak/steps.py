@@ -156,8 +156,8 @@ _KINDS: Final[Sequence[tuple[float, Callable[[random.Random], Step]]]] = (
     (0.17, _left),
     (0.10, _embedded),
     (0.12, _refused),
-    (0.12, _looked),
-    (0.02, compacted),
+    (0.13, _looked),
+    (0.01, compacted),
 )
 
 
