@@ -12,7 +12,7 @@ from ollama_gate.observe import log
 # A busy machine is no reason for a test to fail, so nothing here depends on time. The examples are the same every time,
 # so that a change is judged by what it changed; new ones are looked for with HYPOTHESIS_PROFILE=search.
 settings.register_profile("whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-settings.register_profile("check", settings.get_profile("whole"), max_examples=12)
+settings.register_profile("check", settings.get_profile("whole"), max_examples=8)
 settings.register_profile("search", settings.get_profile("whole"), max_examples=1000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "whole"))
 

@@ -53,6 +53,7 @@ async def test_a_message_is_shown_by_its_hash_or_the_start_of_it(gate: Gate) -> 
         assert told["kept_at"].endswith("Z")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "asked",
     [
@@ -113,6 +114,7 @@ async def test_a_search_goes_on_where_the_one_before_stopped(gate: Gate) -> None
     assert pages == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "param"),
     [

@@ -78,6 +78,7 @@ async def test_errors_have_the_shape_that_it_gives_them(path: str) -> None:
     assert {reply.status for reply in replies} >= {400, 413}
 
 
+@pytest.mark.slow
 async def test_it_is_served_and_counts_answer_as_it_says() -> None:
     async with front() as line:
         served = await line.ask("/gate/openapi.json", method="GET")

@@ -64,6 +64,7 @@ async def test_the_status_tells_of_ollama_and_models_and_holds_no_text(gate: Gat
     assert b"hi there" not in reply.body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "body", "verdict"),
     [

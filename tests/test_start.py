@@ -6,6 +6,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["jinja2", "tokenizers", "rich", "ollama_gate.counting.rendering.gotemplate"])
 def test_what_only_a_model_needs_is_not_loaded_at_the_start(module: str) -> None:
     code = f"import sys; import ollama_gate.cli.serve; sys.exit({module!r} in sys.modules)"

@@ -5,6 +5,8 @@ import gc
 import io
 import weakref
 
+import pytest
+
 from ollama_gate import tasks
 from ollama_gate.tasks import spawn
 
@@ -36,6 +38,7 @@ async def test_a_cancelled_one_is_no_failure(written_log: io.StringIO) -> None:
     assert written_log.getvalue() == ""
 
 
+@pytest.mark.slow
 async def test_nobody_has_to_hold_it() -> None:
     done = asyncio.Event()
     go = asyncio.Event()

@@ -96,6 +96,7 @@ async def test_each_dialect_says_no_in_its_own_shape(keys: Path) -> None:
     assert (listing.status, listing.json["error"]["type"]) == (401, "authentication_error")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), [*MANAGES, *OWN, ("POST", "/api/signout"), ("GET", "/v1/models/../../x")])
 async def test_what_changes_or_shows_takes_an_admin(keys: Path, method: str, path: str) -> None:
     plain, admin = add_key(keys, "plain"), add_key(keys, "admin", admin=True)
@@ -110,6 +111,7 @@ async def test_what_changes_or_shows_takes_an_admin(keys: Path, method: str, pat
         assert b'"admin_key_needed"' in no.body
 
 
+@pytest.mark.slow
 async def test_counting_takes_an_admin_or_a_key_made_for_it(keys: Path) -> None:
     counts = add_key(keys, "rag", counts=True, models=("qwen2.5*",))
     async with guarded(keys) as line:
@@ -169,6 +171,7 @@ async def test_quotas_are_429_with_a_time_in_each_dialect(keys: Path) -> None:
     assert len(got) == 1
 
 
+@pytest.mark.slow
 async def test_prompt_tokens_are_booked_and_put_right_by_what_ollama_counted(keys: Path) -> None:
     text = add_key(keys, limits={"tokens_per_minute": 400})
     async with guarded(keys) as line:
@@ -181,6 +184,7 @@ async def test_prompt_tokens_are_booked_and_put_right_by_what_ollama_counted(key
     assert long.header("Retry-After") is not None
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_does_not_fit_is_400_whatever_the_quota(keys: Path) -> None:
     text = add_key(keys, limits={"tokens_per_minute": 10})
     async with guarded(keys, window=256) as line:

@@ -316,6 +316,7 @@ class Admission(RuleBasedStateMachine):
 LIVES = settings(stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 def test_nothing_leaks_and_nothing_is_overrun() -> None:
     run_state_machine_as_test(Admission, settings=settings(LIVES, max_examples=50))
 

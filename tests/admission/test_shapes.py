@@ -229,6 +229,7 @@ json_values = st.recursive(
 keys = st.sampled_from(sorted({key.partition(".")[2] for answer in PUBLISHED.values() for key in answer["model_info"]}))
 
 
+@pytest.mark.slow
 @unhurried
 @given(
     st.sampled_from(sorted(PUBLISHED)),

@@ -179,6 +179,7 @@ async def test_a_gate_looks_after_its_archive_by_itself(url: str) -> None:
         await until(lambda: keeper._metrics.archive_purged.labels().value == 3)
 
 
+@pytest.mark.slow
 async def test_much_that_is_added_is_looked_at_before_the_timer(url: str) -> None:
     async with keeper_for(url, start=True, max_size=30_000) as keeper:
         for number in range(30):
@@ -252,6 +253,7 @@ async def test_a_database_that_goes_away_and_comes_back(tmp_path: Path) -> None:
             assert await connection.scalar(text("SELECT count(*) FROM gate_message")) == 4
 
 
+@pytest.mark.slow
 async def test_a_database_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int) -> None:
     monkeypatch.setattr("ollama_gate.archive.keeper.WITHIN", 0.1)
     held: list[asyncio.StreamWriter] = []

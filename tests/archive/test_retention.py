@@ -1,6 +1,7 @@
 import asyncio
 import os
 
+import pytest
 from sqlalchemy import func, select
 
 from ollama_gate.archive import retention
@@ -100,6 +101,7 @@ async def test_progress_is_told(store: Store, database: Database, clock: Clock) 
     assert told == [10, 20, 23]
 
 
+@pytest.mark.slow
 async def test_keeping_and_purging_at_once_loses_nothing_that_is_held(url: str) -> None:
     """All have the same messages, so what a purge takes away is what another gate may just have counted on."""
     clock = Clock()

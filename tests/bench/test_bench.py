@@ -38,6 +38,7 @@ def test_every_measure_of_the_gate_is_taken(tmp_path: Path) -> None:
     assert "CPU of a streamed token" in done.stdout
 
 
+@pytest.mark.slow
 def test_without_a_gate_the_failure_says_what_was_tried(tmp_path: Path) -> None:
     done = bench("--tiny", "--no-vocabulary", "--gate", "/bin/false", "--json", str(tmp_path / "results.json"))
     assert done.returncode == 1

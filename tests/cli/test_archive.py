@@ -84,6 +84,7 @@ def test_a_search_says_what_it_found(file: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -24,6 +24,7 @@ def test_each_shell_gets_a_script_that_it_understands(shell: str) -> None:
         subprocess.run([program, "-n"], input=done.stdout, text=True, check=True)
 
 
+@pytest.mark.slow
 def test_commands_are_completed() -> None:
     environ = {
         **os.environ,

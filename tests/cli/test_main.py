@@ -18,6 +18,7 @@ def test_the_version_is_told_without_loading_the_gate() -> None:
     assert done.stdout.splitlines() == [f"ollama-gate {__version__}", "[]"]
 
 
+@pytest.mark.slow
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "ollama_gate", "--help"], capture_output=True, text=True, check=True)
     for name in COMMANDS:

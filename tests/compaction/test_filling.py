@@ -33,6 +33,7 @@ def tokens(messages: Sequence[Message], terms: Terms) -> float:
     return Filler(Conversation(messages), whole, count).fill().tokens
 
 
+@pytest.mark.slow
 @unhurried
 @given(conversations(), st.integers(40, 1500), st.integers(1, 9))
 def test_a_valid_conversation_stays_valid_or_does_not_fit(talk: list[Message], target: int, keep_last: int) -> None:
@@ -53,6 +54,7 @@ def test_a_valid_conversation_stays_valid_or_does_not_fit(talk: list[Message], t
     assert build(Conversation(out), again.plan) == out, "compacted once more nothing changes"
 
 
+@pytest.mark.slow
 @unhurried
 @given(conversations(), conversations(), st.integers(100, 900))
 def test_a_checkpoint_gives_the_same_beginning_or_nothing(
@@ -73,6 +75,7 @@ def test_a_checkpoint_gives_the_same_beginning_or_nothing(
     assert resumed(edited, done.checkpoint, terms) is None or not done.checkpoint.settled
 
 
+@pytest.mark.slow
 @unhurried
 @given(st.integers(4, 30), st.integers(20, 300), st.integers(1200, 5000))
 def test_the_target_is_filled_where_there_is_enough(messages: int, words: int, target: int) -> None:

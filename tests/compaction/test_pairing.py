@@ -60,6 +60,7 @@ def test_every_result_of_a_batch_answers_one_of_its_calls(talk: list[Message], s
     assert sorted(at for each in unit.answers for at in each) == list(unit.members[1:])
 
 
+@pytest.mark.slow
 @unhurried
 @given(conversations())
 def test_each_message_of_a_tool_is_in_one_unit(talk: list[Message]) -> None:

@@ -75,6 +75,7 @@ async def test_one_that_is_killed_at_work_fails_its_job_only(worker: WorkerProce
     assert (await worker.ask(job(), answer))["tokens"] <= 900
 
 
+@pytest.mark.slow
 async def test_one_that_hangs_is_ended_by_the_deadline(worker: WorkerProcess) -> None:
     await worker.ask(job(), answer)
     hung = process_of(worker)
@@ -87,6 +88,7 @@ async def test_one_that_hangs_is_ended_by_the_deadline(worker: WorkerProcess) ->
     assert (await worker.ask(job(), answer))["tokens"] <= 900
 
 
+@pytest.mark.slow
 async def test_memory_is_limited() -> None:
     worker = WorkerProcess(160 << 20)
     try:
@@ -101,6 +103,7 @@ async def test_memory_is_limited() -> None:
         await worker.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "messages",
     [

@@ -257,6 +257,7 @@ _values = st.recursive(
 _names = st.sampled_from([name for _, name in _keys()]) | st.text(max_size=8)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(list(Config.model_fields)) | st.text(max_size=8),

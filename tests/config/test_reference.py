@@ -117,6 +117,7 @@ def test_a_configuration_is_frozen() -> None:
         Config().queue.depth = 3
 
 
+@pytest.mark.slow
 def test_every_key_is_read_by_some_part_of_the_gate() -> None:
     package = Path(ollama_gate.__file__).parent
     outside = [file for file in package.rglob("*.py") if not {"config", "rehearsal"} & set(file.parts)]

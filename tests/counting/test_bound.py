@@ -135,6 +135,7 @@ def test_no_chat_is_longer_than_its_bound(name: str, body: dict[str, Any]) -> No
     assert bound.byte_length(text) <= most.bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama32", "qwen3", "gptoss", "chatml"])
 @FEW
 @given(
@@ -151,6 +152,7 @@ def test_no_completion_is_longer_than_its_bound(name: str, prompt: str, system: 
     assert bound.byte_length(_text(name, request)) <= most.bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama32", "qwen25", "mistral", "gemma", "chatml"])
 @FEW
 @given(texts=st.lists(TEXT, min_size=1, max_size=6), longest=st.integers(1, 20))

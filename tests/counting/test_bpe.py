@@ -175,6 +175,7 @@ PIECES = st.lists(
 GROUPS = {patterns: name for name, patterns in PATTERNS.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(GROUPS.values()))
 @given(before=PIECES, after=PIECES)
 def test_every_pre_tokenizer_ends_a_word_at_a_cut(name: str, before: str, after: str) -> None:
@@ -191,6 +192,7 @@ def test_every_pre_tokenizer_ends_a_word_at_a_cut(name: str, before: str, after:
 UNITS = ("a", "A", "aA", " ", "\t ", "\n", " \n", "0", "!", "'s", "世", "a\u0301", "\u2028", "~", "\xa0", "Aé", "/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(GROUPS.values()))
 def test_no_pre_tokenizer_takes_more_than_linear_time(name: str) -> None:
     # Quadratic time would be hours; the suite's own timeout is what this runs into.

@@ -58,6 +58,7 @@ def shows(values: dict[str, Any], asked: list[str] | None = None) -> Callable[[]
     return show
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [byte_level(), sentencepiece(), wordpiece(), unigram()])
 async def test_a_model_is_counted_from_its_blob(store: TokenizerStore, tmp_path: Path, values: dict[str, Any]) -> None:
     here = build(Vocabulary.from_metadata(values, "test"))
@@ -120,6 +121,7 @@ async def test_giving_up_waiting_does_not_stop_the_building(store: TokenizerStor
     assert (await store.get(source)).source == "show"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("show", "error", "said"),
     [
@@ -162,6 +164,7 @@ async def test_ollama_being_away_is_a_failure_that_is_tried_again(store: Tokeniz
     assert (await store.get(TokenizerSource("sha256:1", "test", show=shows(byte_level())))).alive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"model_info": 5}', b'{"model_info": {}, "tensors": [5]}'])
 async def test_a_body_that_is_none_is_a_failure(store: TokenizerStore, body: bytes) -> None:
     async def show() -> bytes:
@@ -213,6 +216,7 @@ async def test_a_text_beyond_all_measure_is_not_counted(store: TokenizerStore, t
     assert await asyncio.to_thread(there.count, ["hello"]) == [1]
 
 
+@pytest.mark.slow
 async def test_the_least_recently_used_goes_when_memory_is_short(tmp_path: Path, clock: Clock) -> None:
     store = TokenizerStore(tmp_path / "cache", memory_limit=1, clock=clock)
     try:
@@ -227,6 +231,7 @@ async def test_the_least_recently_used_goes_when_memory_is_short(tmp_path: Path,
         await store.close()
 
 
+@pytest.mark.slow
 async def test_counting_is_a_use_too(store: TokenizerStore, tmp_path: Path) -> None:
     """Whoever counts holds on to a tokenizer and asks the store no more."""
     first, second = [
@@ -238,6 +243,7 @@ async def test_counting_is_a_use_too(store: TokenizerStore, tmp_path: Path) -> N
     assert (first.alive, second.alive) == (True, False)
 
 
+@pytest.mark.slow
 async def test_all_stay_while_there_is_memory(store: TokenizerStore, tmp_path: Path) -> None:
     for number in "123":
         await store.get(TokenizerSource(number, "test", blob(tmp_path, byte_level(), number)))

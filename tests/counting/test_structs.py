@@ -27,6 +27,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 def test_bodies_decode_as_in_ollama() -> None:
     for body, truth in DECODING["rows"]:
         if truth is None:

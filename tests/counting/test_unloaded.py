@@ -17,6 +17,7 @@ def _numbers(reply: Reply) -> tuple[int, object, object]:
     return reply.status, reply.json["tokens"], reply.json["rung"]
 
 
+@pytest.mark.slow
 async def test_a_tokenizer_that_was_unloaded_is_made_again() -> None:
     async with Rehearsal(Settings()) as ollama, running_gate(ollama.url) as gate:
         for path, body in (("/api/chat", CHAT), ("/api/embed", EMBED)):

@@ -107,6 +107,7 @@ def understood(path: str, body: dict[str, Any], policy: Any) -> InferenceRequest
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, MESSAGES])
 @FEW
 @given(data=st.data())
@@ -170,6 +171,7 @@ PLAIN: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES, MESSAGES])
 @FEW
 @given(chunks=st.lists(CHUNK, max_size=6))
@@ -187,6 +189,7 @@ def test_any_native_stream_becomes_well_formed_events_and_at_most_one_end(
     assert sum(name in ends for name in names if isinstance(name, str)) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES, MESSAGES])
 @FEW
 @given(answer=CHUNK)

@@ -216,6 +216,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(native.FIELDS))
 @given(data=st.data())
 def test_no_body_makes_it_fail_in_any_other_way(path: str, data: st.DataObject) -> None:

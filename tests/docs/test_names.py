@@ -100,6 +100,7 @@ def test_the_page_lists_every_header() -> None:
     assert set(HEADER.findall(section)) == _headers()
 
 
+@pytest.mark.slow
 def test_the_page_lists_every_code_of_a_refusal() -> None:
     assert sorted(column(REFUSALS, "All codes", 1)) == sorted(_codes())
 

@@ -112,6 +112,7 @@ async def test_what_is_not_a_file_is_told_and_never_waited_for(tmp_path: Path) -
             await until(told_that(one, "it is not a file"))
 
 
+@pytest.mark.slow
 async def test_a_reload_follows_the_log_that_is_named_then(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("old.log", "new.log")]
     for file in files:
@@ -184,6 +185,7 @@ def test_requests_on_v1_are_no_alert_where_the_gate_passes_them() -> None:
     assert one.counts[LogEvent.PAST_GATE] == 1
 
 
+@pytest.mark.slow
 async def test_the_status_page_and_the_metrics_tell_of_it(tmp_path: Path) -> None:
     file = tmp_path / "ollama.log"
     file.write_text("")

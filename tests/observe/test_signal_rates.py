@@ -57,6 +57,7 @@ def test_the_page_tells_what_is_measured() -> None:
     assert told[1] == measured()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_conversations_show_nothing(name: str) -> None:
     assert [alarms(SOUND[name](Writer(seed))) for seed in range(3)] == [[]] * 3

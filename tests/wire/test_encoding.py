@@ -147,6 +147,7 @@ def test_the_limit_is_on_the_decoded_size_and_exact(coding: str | None) -> None:
     assert refusal.details == {"limit_bytes": len(TEXT) - 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coding", "bomb"),
     [

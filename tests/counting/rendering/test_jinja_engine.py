@@ -55,6 +55,7 @@ def doubling(start: str, step: str, end: str = "") -> str:
     return DOUBLING.replace("START", start).replace("STEP", step).replace("PRINT", end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [

@@ -29,18 +29,21 @@ def check_unknown(source: str, body: dict[str, Any]) -> None:
     assert not isinstance(caught.value, TemplateRefused), source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["expressions", "formats"])
 def test_expressions_evaluate_as_in_go(table: str) -> None:
     for source, truth in TABLES[table]["known"]:
         check(TABLES["prefix"] + source, TABLES["body"], truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["variables", "legacy"])
 def test_whole_templates_run_as_in_go(table: str) -> None:
     for source, name, truth in TABLES[table]["known"]:
         check(source, CONVERSATIONS[name], truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["expressions", "formats"])
 def test_what_cannot_be_known_is_given_up(table: str) -> None:
     for (source,) in TABLES[table]["unknown"]:

@@ -23,6 +23,7 @@ def expected(template: str, name: str, era: str) -> object:
     return truth.get(era, truth["since 0.30"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("template", template_names())
 def test_every_conversation_renders_as_in_ollama(template: str, era: str) -> None:

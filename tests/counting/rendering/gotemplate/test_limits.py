@@ -42,6 +42,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [one_user(), BIG], ids=["a small request", "a big request"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_is_given_up(name: str, body: dict[str, object]) -> None:
@@ -50,6 +51,7 @@ def test_a_hostile_template_is_given_up(name: str, body: dict[str, object]) -> N
     assert not isinstance(caught.value, TemplateRefused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", template_names())
 def test_an_honest_template_uses_a_small_part_of_its_budget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     granted: list[Budget] = []

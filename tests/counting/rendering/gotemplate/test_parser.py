@@ -129,6 +129,7 @@ def test_an_empty_definition_may_be_filled_later() -> None:
     assert definitions["a"] == (nodes.Text("x"),)
 
 
+@pytest.mark.slow
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_an_int_literal_is_its_value(value: int) -> None:
     assert number(str(value)) == value
