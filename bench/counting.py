@@ -109,6 +109,7 @@ def counter_of(tokenizer: RemoteTokenizer) -> Counter:
     return Counter(
         _Ready(tokenizer),
         ask=_nobody_to_ask,
+        probe=_nobody_to_ask,
         loaded=_loaded,
         version=lambda: "0.33.0",
         report=lambda *_: None,

@@ -102,6 +102,10 @@ class Admission:
             return lease
         return self._shared.hold(card, lease, slots=0 if control is _LOAD else 1)
 
+    def holds(self, card: ModelCard, applied: Applied) -> bool:
+        """Whether a model is in memory, or on its way there, as the gate asks for it."""
+        return not self.gatekeeper.scheduler.ledger.needs_memory(card.runner, self.demand(card, applied))
+
     def demand(self, card: ModelCard, applied: Applied) -> Demand:
         """What this model takes when it is loaded as the gate asks for it."""
         num_ctx = applied.window.num_ctx if applied.window is not None else 0

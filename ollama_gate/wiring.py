@@ -29,7 +29,7 @@ from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
 from ollama_gate.embedding import Embedder
-from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused, UpstreamError
+from ollama_gate.errors import CountingError, Refusal, Refused, RenderError, TemplateRefused, UpstreamError
 from ollama_gate.judging import RefusedBefore
 from ollama_gate.observe.logwatch import LogWatch
 from ollama_gate.observe.metrics import Metrics
@@ -101,6 +101,7 @@ class Wiring:
         self.counter = Counter(
             CardTokenizers(self._store, self.catalog, lambda card: config.model_policy(card.key).tokenizer),
             ask=self._ask,
+            probe=self._probe,
             loaded=asker.loaded,
             version=lambda: self.catalog.version,
             report=self._drifted,
@@ -340,6 +341,12 @@ class Wiring:
                 raise
             lease.answered()
             return text
+
+    async def _probe(self, request: InferenceRequest, card: ModelCard, room: Window) -> str:
+        """The same as long as the model is loaded: for a comparison that can wait no other model is unloaded."""
+        if not self.admission.holds(card, self.pipeline.policies.for_card(card)):
+            raise RenderError(f"{card.name} is not loaded any more")
+        return await self._ask(request, card, room)
 
     def _drifted(self, card: ModelCard, rung: Rung, drift: Drift) -> None:
         model = self._metrics.model(card.key)

@@ -49,6 +49,7 @@ class Counter:
         tokenizers: Tokenizers,
         *,
         ask: Ask,
+        probe: Ask,
         loaded: Callable[[ModelCard], Awaitable[bool]],
         version: Callable[[], str | None],
         report: Callable[[ModelCard, Rung, Drift], None],
@@ -64,6 +65,7 @@ class Counter:
         Args:
             tokenizers: where tokenizers come from.
             ask: asks Ollama for the text of a prompt.
+            probe: the same, but only as long as the model is loaded; RenderError when it is not.
             loaded: whether Ollama has a model in memory.
             version: Ollama's version, if known.
             report: is told of every comparison with Ollama's number.
@@ -76,6 +78,7 @@ class Counter:
         """
         self._tokenizers = tokenizers
         self._ask = ask
+        self._probe = probe
         self._loaded = loaded
         self._version = version
         self._report = report
@@ -336,10 +339,10 @@ class Counter:
 
     async def _sample(self, request: InferenceRequest, known: Known, room: Window, reported: int) -> None:
         try:
-            count = await self.count(request, known.card, room)
+            if await self._loaded(known.card):  # it may have gone meanwhile, and is not loaded for this
+                self._believe(known, await self.count(request, known.card, room), reported)
         except (CountingError, Refused):
             return
-        self._believe(known, count, reported)
 
     async def _agrees(self, known: Known, room: Window) -> bool:
         """Whether text made here is Ollama's as far as is known; a loaded model is checked first, once."""
@@ -360,11 +363,11 @@ class Counter:
             if meter is None or meter.renderer.why or not self._asks:
                 return
             different = await differing_probe(
-                meter.renderer, lambda request: self._ask(request, known.card, room), self._now
+                meter.renderer, lambda request: self._probe(request, known.card, room), self._now
             )
             known.checked = True
         except RenderError:
-            return  # Ollama did not answer: it is asked again with the next count
+            return  # Ollama did not answer, or unloaded it: it is asked again with the next count
         finally:
             known.checking = None
         trust = known.trust

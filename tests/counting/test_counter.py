@@ -85,6 +85,11 @@ class World:
             return self.render(request)
         return LocalRenderer.of(card, FACTS, version=self.version).text(request, NOW)
 
+    async def probe(self, request: InferenceRequest, card: ModelCard, room: Window) -> str:
+        if not self.loaded:
+            raise RenderError("not loaded")
+        return await self.ask(request, card, room)
+
     async def is_loaded(self, card: ModelCard) -> bool:
         return self.loaded
 
@@ -102,6 +107,7 @@ async def make(world: World, tmp_path: Path) -> AsyncIterator[Callable[..., Coun
         counter = Counter(
             world,
             ask=world.ask,
+            probe=world.probe,
             loaded=world.is_loaded,
             version=lambda: world.version,
             report=lambda _card, _rung, drift: world.drifts.append(drift.kind),
