@@ -13,7 +13,7 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 SCRIPTS = [*sorted((ROOT / "scripts").iterdir()), ROOT / ".ci/run"]
 
 LONGEST = 450
-NOT_MIRRORED = {"bench", "cases", "cli", "deploy", "docs", "faults", "real", "scenarios", "scripts", "v1"}
+NOT_MIRRORED = {"benchmarks", "cases", "cli", "deploy", "docs", "faults", "real", "scenarios", "scripts", "v1"}
 """Folders of tests that are about more than one module of the package."""
 
 
@@ -49,7 +49,7 @@ def test_files_of_tests_have_names_of_their_own_in_each_folder() -> None:
 
 
 def test_no_file_is_large() -> None:
-    folders = ("ollama_gate", "tests", "docs", "deploy", "scripts", "compliance", "bench")
+    folders = ("ollama_gate", "tests", "docs", "deploy", "scripts", "compliance", "benchmarks")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.is_file()]
     assert [named(file) for file in files if file.stat().st_size > 2_000_000 and "__pycache__" not in file.parts] == []
 
