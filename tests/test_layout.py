@@ -49,7 +49,7 @@ def test_files_of_tests_have_names_of_their_own_in_each_folder() -> None:
 
 
 def test_no_file_is_large() -> None:
-    folders = ("ollama_gate", "tests", "docs", "deploy", "scripts", "compliance", "benchmarks")
+    folders = ("ollama_gate", "tests", "docs", "deploy", "scripts", "compliance", "bench")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*") if file.is_file()]
     assert [named(file) for file in files if file.stat().st_size > 2_000_000 and "__pycache__" not in file.parts] == []
 
