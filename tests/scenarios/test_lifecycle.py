@@ -174,8 +174,9 @@ async def test_a_gate_that_stops_lets_running_requests_finish_and_takes_no_more(
         await until(lambda: ollama.got)
         stopping = asyncio.ensure_future(gate.stop(drain=20.0))
         await until(lambda: "draining" in events(written_log))
-        with pytest.raises(ConnectionRefusedError):
-            await Client.connect(address)
+        # Not tried with a connection: by now the port may be somebody else's.
+        assert gate.entrance._listener is not None
+        assert not gate.entrance._listener.is_serving()
         held.go.set()
         assert (await running).complete
         await asyncio.wait_for(stopping, 5.0)
