@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_a_command_gets_a_database_that_is_gone_with_it() -> None:
         assert address.password
         assert address.port
         # Not tried with a connection: by now the port may be somebody else's.
-        commands = [process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"])]
+        commands = [process.info["cmdline"] or [""] for process in psutil.process_iter(["cmdline"])]
         assert not [command for command in commands if str(address.port) in command and "postgres" in command[0]]
         assert list(directory.iterdir()) == []
     finally:
