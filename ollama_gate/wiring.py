@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -45,6 +45,9 @@ from ollama_gate.window import Window
 
 if TYPE_CHECKING:
     from ollama_gate.archive.keeper import Keeper
+
+LOOK_EVERY: Final = 10.0
+"""Seconds between two looks whether Ollama is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ class Wiring:
         self._archive_goes_on = False
         self._store_goes_on = False
         self._guard: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self.logwatch = _logwatch(config, metrics, log)
         self._following: asyncio.Task[None] | None = None
@@ -181,13 +185,14 @@ class Wiring:
         if self.archive is not None:
             self.archive.start()
         self._guard = spawn(self.admission.gatekeeper.guard(GUARD_EVERY), name="guard")
+        self._looking = spawn(self._look_again(), name="watch ollama")
         self._keeping = spawn(self._book.keep(), name="keep what was learned")
         if self.logwatch is not None:
             self._following = spawn(self.logwatch.follow(), name="ollama's log")
 
     async def close(self) -> None:
         """Take everything down."""
-        for task in (self._guard, self._keeping, self._following):
+        for task in (self._guard, self._looking, self._keeping, self._following):
             if task is not None:
                 task.cancel()
         await self.compactor.close()
@@ -211,7 +216,7 @@ class Wiring:
         fresh = Wiring(config, self._metrics, self._log, self._clock, lasting)
         self._store_goes_on = fresh._store is self._store
         self._archive_goes_on = fresh.archive is self.archive
-        for task in (self._guard, self._following):
+        for task in (self._guard, self._looking, self._following):
             if task is not None:
                 task.cancel()
         await fresh.open()
@@ -263,6 +268,12 @@ class Wiring:
             else:
                 self._log.warning("ollama does not answer", url=self.config.upstream.url, problem=self.problem)
         return self.up
+
+    async def _look_again(self) -> None:
+        """Know, and tell, that Ollama has gone or come back, whether or not anybody asks."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            await self.look_at_upstream()
 
     async def local(self, model: str) -> ModelCard:
         """The card of a model that runs on the Ollama behind this gate.

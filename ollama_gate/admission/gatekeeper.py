@@ -9,15 +9,19 @@ from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.hold import Hold
 from ollama_gate.admission.holdings import MemoryPolicy, Outcome
 from ollama_gate.admission.queue import Place, QueuePolicy, Ticket
+from ollama_gate.admission.refusals import away
 from ollama_gate.admission.residents import Reported
 from ollama_gate.admission.scheduler import Scheduler
-from ollama_gate.errors import Refusal, Refused, UpstreamError
+from ollama_gate.errors import Refusal, Refused, UpstreamError, UpstreamUnreachable
 from ollama_gate.requests import Control
 from ollama_gate.tasks import spawn
 
 # An enum's members are slow to get (Python 3.11).
 _ANSWERED, _LEFT = Outcome.ANSWERED, Outcome.LEFT
 _RUNNING, _PASSING = Place.RUNNING, Place.PASSING
+
+PATIENCE = 10.0
+"""Seconds without Ollama after which nobody waits for its memory any longer; a restart takes one or two."""
 
 
 class Lease(Hold):
@@ -95,6 +99,7 @@ class Gatekeeper:
         self._refused_at_once: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looking = False
+        self._away_since: float | None = None
         self._look_again = False
 
     def lease(
@@ -226,12 +231,28 @@ class Gatekeeper:
                 asked_at = self._clock()
                 try:
                     reported = await self._residents()
+                except UpstreamUnreachable:
+                    self._is_away(self._clock())
+                    return
                 except UpstreamError:
                     return  # the next tick or the guard asks again
+                self._away_since = None
                 self.scheduler.reconcile(reported, asked_at, self._clock())
         finally:
             self._looking = False
             self._set_timer(self._clock())  # whoever waits for memory wants the next look soon
+
+    def _is_away(self, now: float) -> None:
+        """Nobody waits long for memory of an Ollama that is not there; one that starts again is waited for."""
+        if self._away_since is None:
+            self._away_since = now
+        if now - self._away_since < PATIENCE:
+            return
+        for ticket in list(self._turns):
+            if ticket.place is Place.WAITING and (turn := self._turns.pop(ticket, None)) is not None:
+                self.scheduler.leave(ticket, now)
+                if not turn.done():
+                    turn.set_result(away())
 
     def _set_timer(self, now: float) -> None:
         due = self.scheduler.next_due(now)

@@ -46,6 +46,17 @@ def queue_timeout(model: str, *, waited: float, slots: int, for_memory: bool, re
     )
 
 
+def away() -> Refusal:
+    """Ollama is not there, so that nothing can be unloaded or loaded."""
+    return Refusal(
+        503,
+        "upstream_unreachable",
+        "Ollama does not answer, so that no memory can be made free. Start it, and send the request again.",
+        type="api_error",
+        headers={"Retry-After": "5"},
+    )
+
+
 def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: float) -> Refusal:
     """The model's load would pass the memory limit."""
     ever = why.needed <= why.limit

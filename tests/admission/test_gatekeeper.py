@@ -230,6 +230,23 @@ async def test_an_unreachable_ollama_loses_nobody(make: Make, ollama: Ollama) ->
     await asyncio.wait_for(waiter, 5)
 
 
+async def test_nobody_waits_long_for_the_memory_of_an_ollama_that_has_gone(
+    make: Make, ollama: Ollama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gatekeeper, done = make(limit=10), asyncio.Event()
+    done.set()
+    await hold(gatekeeper, "a", done, 6)
+    ollama.reachable = False
+    monkeypatch.setattr("ollama_gate.admission.gatekeeper.PATIENCE", 0.0)
+    waiter = spawn(hold(gatekeeper, "b", done, 6), name="waiter", quiet=True)
+    with pytest.raises(Refused) as no:
+        await asyncio.wait_for(waiter, 5)
+    assert (no.value.refusal.status, no.value.refusal.code) == (503, "upstream_unreachable")
+    assert slots(gatekeeper, "b") == (0, 0)
+    ollama.reachable = True
+    await asyncio.wait_for(hold(gatekeeper, "b", done, 6), 5)
+
+
 async def test_waiting_for_memory_looks_again_and_again_but_not_in_a_tight_loop(make: Make, ollama: Ollama) -> None:
     gatekeeper, done = make(limit=10, on_full=OnFull.WAIT), asyncio.Event()
     holder = spawn(hold(gatekeeper, "a", done, 6), name="holder")
