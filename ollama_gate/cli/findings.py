@@ -199,7 +199,7 @@ def _models(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]
             yield Finding(Level.WARNING, card.name, what, f"num_ctx = {card.trained} is what it gets anyway")
         if isinstance(policy.budget, int) and policy.budget > window.budget:
             what = f"the budget of {policy.budget} does not fit its window of {window.num_ctx}: {window.budget} is used"
-            yield Finding(Level.WARNING, card.name, what, f"budget = {window.budget} or less")
+            yield Finding(Level.WARNING, card.name, what, 'budget = "80%" leaves room for the answer')
     for key in config.models:
         if key not in installed:
             yield Finding(Level.NOTE, display(key), "is configured and not installed", f"ollama pull {display(key)}")

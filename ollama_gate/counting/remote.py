@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import queue
+import re
 import socket
 import subprocess
 import sys
@@ -24,9 +25,17 @@ PATIENCE = 30.0
 """Seconds after which a count has failed; a megabyte takes one."""
 MAX_BYTES = 8 << 20
 """UTF-8 bytes of text that are counted at all; the worst eight megabytes take gigabytes of memory."""
+LONGEST_RUN = 1_000_000
+"""Characters in a row, all of them blanks or none: such a run is one piece to a tokenizer, and takes it ever longer."""
+_RUN = re.compile(r"\s++|\S++")
 BUILD_PATIENCE = 300.0
 """Seconds after which building has failed; it takes two or three on an idle machine."""
 _uses = itertools.count()
+
+
+def _has_long_run(text: str) -> bool:
+    """Whether a run of blanks, or of anything else, is longer than is counted."""
+    return len(text) > LONGEST_RUN and any(run.end() - run.start() > LONGEST_RUN for run in _RUN.finditer(text))
 
 
 class WorkerGone(CountingError):
@@ -172,6 +181,8 @@ class RemoteTokenizer(HasFacts):
         request = pack_texts(operation, texts)
         if len(request) > MAX_BYTES:
             raise CountingError(f"{len(request)} bytes of text are more than is counted here")
+        if len(request) > LONGEST_RUN and any(map(_has_long_run, texts)):
+            raise CountingError(f"a text with {LONGEST_RUN} blanks in a row, or without one, is not counted here")
         try:
             channel = self._idle.get(timeout=PATIENCE)
         except queue.Empty:

@@ -110,8 +110,9 @@ def _collect(block: Json, found: _Collected) -> bool:
                 raise mismatch(arguments, _BLOCK, "input", "api.ToolCallFunctionArguments")
             found.calls.append(native_call(block.get("id") or "", block.get("name") or "", arguments))
         case "tool_result":
-            content, images = _result_content(block.get("content"))
+            content, images, whole = _result_content(block.get("content"))
             found.results.append(_result(block, content, images))
+            return whole
         case "web_search_tool_result":
             found.results.append(_result(block, _search_content(block.get("content")), []))
         case "thinking":
@@ -131,23 +132,26 @@ def _result(block: Json, content: str, images: list[str]) -> dict[str, Any]:
     return result
 
 
-def _result_content(content: Any) -> tuple[str, list[str]]:
-    """Text and images of a tool's result; what is neither counts as nothing, as in Ollama."""
-    if isinstance(content, str):
-        return content, []
+def _result_content(content: Any) -> tuple[str, list[str], bool]:
+    """Text and images of a tool's result, and whether that is all; what is neither counts as nothing, as in Ollama."""
+    if content is None or isinstance(content, str):
+        return content or "", [], True
     texts: list[str] = []
     images: list[str] = []
+    whole = isinstance(content, list)
     for part in content if isinstance(content, list) else ():
         if not isinstance(part, dict):
-            continue
-        if part.get("type") == "text" and isinstance(part.get("text"), str):
+            whole = False
+        elif part.get("type") == "text" and isinstance(part.get("text"), str):
             texts.append(part["text"])
         elif part.get("type") == "image":
             source = part.get("source")
             if not isinstance(source, dict):
                 raise bad_request("invalid tool_result image source")
             images.append(_image(source))
-    return "".join(texts), images
+        else:
+            whole = False
+    return "".join(texts), images, whole
 
 
 def _image(source: Json) -> str:

@@ -21,6 +21,7 @@ from ollama_gate.dialects.go_fields import (
     texts,
 )
 from ollama_gate.dialects.translation import (
+    NOTE_CONTENT_LEFT_OUT,
     NOTE_SERVER_TOOLS_LEFT_OUT,
     NOTE_SERVER_TOOLS_PASSED,
     NOTE_TOOL_CHOICE_IGNORED,
@@ -108,6 +109,8 @@ def _translated(
         raise bad_request("messages is required")
     notes: list[str] = []
     messages = system_messages(body.get("system"))
+    if body.get("system") and not messages:
+        notes.append(NOTE_CONTENT_LEFT_OUT)
     for index, each in enumerate(raw):
         messages.extend(native_messages(element(each, REQUEST, "messages", _MESSAGE_TYPE), index, notes))
     native: dict[str, Any] = {

@@ -213,6 +213,9 @@ async def test_a_text_beyond_all_measure_is_not_counted(store: TokenizerStore, t
     there = await store.get(TokenizerSource("sha256:1", "test", blob(tmp_path, byte_level())))
     with pytest.raises(CountingError, match="more than is counted"):
         await asyncio.to_thread(there.count, ["a" * remote.MAX_BYTES])
+    for run in (" ", "a"):
+        with pytest.raises(CountingError, match="in a row"):
+            await asyncio.to_thread(there.count, ["hello", run * (remote.LONGEST_RUN + 1)])
     assert await asyncio.to_thread(there.count, ["hello"]) == [1]
 
 

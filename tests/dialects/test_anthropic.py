@@ -5,6 +5,7 @@ import orjson
 import pytest
 
 from ollama_gate.dialects import anthropic
+from ollama_gate.dialects.translation import NOTE_CONTENT_LEFT_OUT
 from ollama_gate.errors import Refusal
 from ollama_gate.requests import AnswerFacts, Kind
 from support.dialects import MESSAGES, called, done, events, parse, refusal_of, said, streamed, whole, writer_for
@@ -268,3 +269,11 @@ def test_agents_3_a_refusal_is_anthropics_error_with_the_sentence_first() -> Non
     assert decoded["code"] == "context_length_exceeded"
     assert decoded["details"] == {"budget": 8000}
     assert "request_id" not in orjson.loads(anthropic.render_refusal(refusal)[0])
+
+
+@pytest.mark.parametrize("content", [[{"type": "document"}], ["text"], {"a": "text"}, 5])
+def test_what_is_left_out_of_a_tools_result_is_told(content: Any) -> None:
+    result = {"type": "tool_result", "tool_use_id": "x", "content": content}
+    messages = [{"role": "user", "content": [result, {"type": "text", "text": "Well?"}]}]
+    request = parse(MESSAGES, {"model": "m", "max_tokens": 5, "messages": messages})
+    assert NOTE_CONTENT_LEFT_OUT in request.notes
