@@ -4,6 +4,7 @@ They are read as prometheus_client's own are and written in a tenth of the time:
 loop touches them, and with a child for each set of labels that is found by one look into a dictionary.
 """
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -30,8 +31,9 @@ class _Labelled(Collector, Generic[Child]):
         if not labels:
             self.labels()
 
+    @abstractmethod
     def _new(self) -> Child:
-        raise NotImplementedError
+        """A child that has seen nothing."""
 
     def labels(self, *values: str) -> Child:
         """The child for these label values, in the order of the label names.
