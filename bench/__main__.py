@@ -26,7 +26,7 @@ from bench.speed import Plan, Record
 _HERE: Final = Path(__file__).parent
 _LATEST: Final = _HERE / "results" / "latest.json"
 _PAGE: Final = _HERE.parent / "docs" / "speed.md"
-_COUNTING_SECONDS: Final = 120
+_ALONE_SECONDS: Final = 120
 
 
 def real_vocabulary(named: Path | None) -> Path | None:
@@ -49,9 +49,12 @@ async def run(plan: Plan, gate: list[str] | None, gguf: Path | None, record: Rec
             say.print("[dim]a real vocabulary ...[/dim]")
             await vocabulary.measure(home, measured, upstream.port, gate, record)
             say.print("[dim]counting ...[/dim]")
-            alone("bench.counting", gguf, record)
+            alone(record, "bench.counting", "--vocabulary", str(gguf))
             say.print("[dim]compacting ...[/dim]")
-            alone("bench.compaction", gguf, record)
+            alone(record, "bench.compaction", "--vocabulary", str(gguf))
+        if gate is not None:
+            say.print("[dim]slots and memory ...[/dim]")
+            alone(record, "bench.admission", "--gate", shlex.join(gate))
         under_test = [upstream]
         proxy = await stack.enter_async_context(targets.nginx(home, measured, upstream.port))
         if proxy is not None:
@@ -77,12 +80,11 @@ async def run(plan: Plan, gate: list[str] | None, gguf: Path | None, record: Rec
             record.add("resident at end", target.name, processes.resident_bytes(target.pid or 0))
 
 
-def alone(module: str, gguf: Path, record: Record) -> None:
-    """Measure counting or compacting in a process of its own, with the whole machine for its threads."""
+def alone(record: Record, module: str, *options: str) -> None:
+    """Measure one part in a process of its own, with the whole machine for its threads."""
     with tempfile.TemporaryFile() as output:
-        command = [sys.executable, "-m", module, "--vocabulary", str(gguf)]
-        with processes.running(command, core=None, output=output) as process:
-            process.wait(_COUNTING_SECONDS)
+        with processes.running([sys.executable, "-m", module, *options], core=None, output=output) as process:
+            process.wait(_ALONE_SECONDS)
         output.seek(0)
         told = output.read().decode()
     if process.returncode:

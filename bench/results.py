@@ -75,6 +75,12 @@ MEASURES: Final = (
     Measure("compact reuse", "the next turn, by the checkpoint", "ms", Judged.LIMIT, 30.0),
     Measure("compact loop gap", "longest time that the event loop is held while it compacts", "ms", Judged.LIMIT, 50.0),
     Measure("compact memory", "most memory of the compaction's process", "MB", Judged.LIMIT, 512.0),
+    Measure("lease", "a lease on a free slot, taken and given back", "µs", Judged.LIMIT, 20.0),
+    Measure("waiter comes", "CPU of each of 10 000 waiters of one model, to come", "µs"),
+    Measure("waiter leaves", "the same, to leave while it waits", "µs"),
+    Measure("waiter served", "the same, to be woken and served", "µs"),
+    Measure("waiters growth", "all that, over what it is with 1 000 waiters", "×", Judged.LIMIT, 2.0),
+    Measure("status", "/gate/status with 50 models loaded", "ms", Judged.LIMIT, 5.0),
 )
 TARGETS: Final = ("direct", "nginx", "gate")
 
