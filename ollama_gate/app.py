@@ -18,7 +18,7 @@ from ollama_gate.access.origins import opened, preflight
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
 from ollama_gate.entrance import Entrance
-from ollama_gate.errors import ConfigError, Refusal, Refused
+from ollama_gate.errors import ConfigError, Refusal, Refused, UpstreamError
 from ollama_gate.machine import allow_open_files
 from ollama_gate.notify import Notifier
 from ollama_gate.observe import log as gate_log
@@ -142,6 +142,8 @@ class Gate:
             return await self._dispatch(request, path, turn)
         except Refused as no:
             return self.refuse(no.refusal, turn)
+        except UpstreamError as failure:  # nothing was sent yet: whatever is written as it comes ends otherwise
+            return self.refuse(refusals.upstream_failed(failure, self.config.upstream.url), turn)
         except asyncio.CancelledError:
             raise
         except Exception as bug:  # the last boundary: whatever it is, the client gets an answer
@@ -201,23 +203,12 @@ class Gate:
         wiring.enter()
         target = request.rel_url.raw_path_qs
         try:
-            answer = await pass_through(
-                request,
-                target,
-                turn,
-                upstream=wiring.upstream,
-                clock=self.clock,
-                unanswered=lambda failure: refusals.upstream_failed(failure, wiring.config.upstream.url),
-                body=body,
-            )
+            return await pass_through(request, target, turn, upstream=wiring.upstream, clock=self.clock, body=body)
         finally:
             wiring.leave()
             if path in CHANGES_MODELS:
                 wiring.catalog.invalidate()
             self.metrics.passed.labels(str(turn.status)).inc()
-        if isinstance(answer, Refusal):
-            return self.refuse(answer, turn)
-        return answer
 
     def refuse(self, refusal: Refusal, turn: Turn) -> web.Response:
         """Write a refusal in the dialect of the route."""

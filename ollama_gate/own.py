@@ -8,11 +8,10 @@ from aiohttp import web
 
 from ollama_gate import __version__, chunk, dashboard, openapi
 from ollama_gate.catalog.card import ModelCard
-from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError
+from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.observe.metrics import CONTENT_TYPE
 from ollama_gate.policies import Applied
 from ollama_gate.receive import body_limit, receive
-from ollama_gate.refusals import upstream_failed
 from ollama_gate.requests import InferenceRequest, Kind, PromptCount
 from ollama_gate.routes import LANES, Lane
 from ollama_gate.turn import Verdict
@@ -37,6 +36,7 @@ class OwnEndpoints:
 
         Raises:
             Refused: 404 for an unknown path, 405 for a wrong method, and what the endpoint itself refuses.
+            UpstreamError: Ollama does not answer what has to be asked for it.
         """
         method = "GET" if request.method == "HEAD" else request.method
         match method, path:
@@ -58,7 +58,7 @@ class OwnEndpoints:
             case "POST", "/gate/tokenize":
                 return await self._tokenize(request, caller)
             case "POST", "/gate/chunk":
-                return await self._chunk(request, caller)
+                return _answer(await chunk.answer(self._gate.wiring, request, caller))
             case "GET", _ if path.startswith(_ARCHIVE):
                 return await self._archive(request, path.removeprefix(_ARCHIVE))
             case _:
@@ -125,10 +125,7 @@ class OwnEndpoints:
         inference = await self._inference(request)
         if caller is not None:
             caller.require_model(inference.model)
-        try:
-            count, applied, card = await pipeline.judge_only(inference)
-        except UpstreamError as failure:
-            raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
+        count, applied, card = await pipeline.judge_only(inference)
         told: dict[str, Any] = {
             "model": card.name,
             "tokens": count.tokens,
@@ -190,18 +187,7 @@ class OwnEndpoints:
             )
         if caller is not None:
             caller.require_model(model)
-        try:
-            tokens = await self._gate.wiring.tokenize(model, text)
-        except UpstreamError as failure:
-            raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
-        return _answer(tokens)
-
-    async def _chunk(self, request: web.BaseRequest, caller: "Caller | None") -> web.Response:
-        """A text in pieces that fit."""
-        try:
-            return _answer(await chunk.answer(self._gate.wiring, request, caller))
-        except UpstreamError as failure:
-            raise Refused(upstream_failed(failure, self._gate.config.upstream.url)) from failure
+        return _answer(await self._gate.wiring.tokenize(model, text))
 
     async def _archive(self, request: web.BaseRequest, asked: str) -> web.Response:
         """A message that was kept, or a search for some."""

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
-from ollama_gate.errors import Refusal, UpstreamError
 from ollama_gate.receive import say_continue
 from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream, says_length
@@ -21,9 +20,8 @@ async def pass_through(
     *,
     upstream: Upstream,
     clock: Callable[[], float],
-    unanswered: Callable[[UpstreamError], Refusal],
     body: bytes | None = None,
-) -> web.StreamResponse | Refusal:
+) -> web.StreamResponse:
     """Hand a request on as it is and its answer back as it comes.
 
     Args:
@@ -32,11 +30,10 @@ async def pass_through(
         turn: the request's record.
         upstream: where to send it.
         clock: steady seconds.
-        unanswered: what to say when Ollama gives no answer.
         body: the request's body, where it was read already.
 
-    Returns:
-        The answer, or a refusal for the caller to write when Ollama gave none.
+    Raises:
+        UpstreamError: Ollama gives no answer; nothing has been sent to the client.
     """
     authorization = upstream.settings.forward_authorization
     lines = for_upstream(request.raw_headers, own_body=False, authorization=authorization)
@@ -49,9 +46,6 @@ async def pass_through(
     turn.phase, turn.sent_at, turn.verdict = Phase.FIRST_BYTE, clock(), Verdict.PASSED
     try:
         answer = await upstream.send(request.method, target, lines, sent)
-    except UpstreamError as failure:
-        turn.failed(failure)
-        return unanswered(failure)
     except asyncio.CancelledError:
         turn.left = request.transport is None or request.transport.is_closing()
         raise

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import orjson
-
-from ollama_gate.errors import Refusal, Refused, UpstreamBroken, UpstreamError, UpstreamTimeout, UpstreamUnreachable
+from ollama_gate.errors import Refusal, Refused, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from ollama_gate.requests import LOAD_OPTIONS, InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.window import EmbedLimit, Window
 from ollama_gate.wire.body import encode_json
@@ -173,21 +171,6 @@ def facts(count: PromptCount, window: Window) -> dict[str, Any]:
             "media": parts.media,
         },
     }
-
-
-def answer_of(raw: bytes, url: str) -> dict[str, Any]:
-    """The JSON object that Ollama answered.
-
-    Raises:
-        Refused: 502, it is none.
-    """
-    try:
-        tree = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        tree = None
-    if not isinstance(tree, dict):
-        raise Refused(upstream_failed(UpstreamBroken("its answer is no JSON object"), url))
-    return tree
 
 
 def upstream_failed(failure: UpstreamError, url: str) -> Refusal:

@@ -17,11 +17,11 @@ from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.dialects import openai
 from ollama_gate.dialects.go_json import go_json
-from ollama_gate.errors import Refusal, Refused, UpstreamError
+from ollama_gate.errors import Refusal, Refused
 from ollama_gate.receive import read_body
-from ollama_gate.refusals import answer_of, upstream_failed
 from ollama_gate.requests import Json
 from ollama_gate.turn import Phase, Turn, Verdict
+from ollama_gate.upstream.client import answer_of
 from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.wire.body import decode_json
 from ollama_gate.wire.folding import fold
@@ -54,40 +54,38 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
     """Answer from what is known, or let Ollama answer.
 
     Raises:
-        Refused: 503 and the like where Ollama does not answer the gate.
+        Refused: a caller that may use some models only asks for more than one of them plainly.
+        UpstreamError: Ollama does not answer the gate.
     """
     raw: bytes | None = None
     restricted = turn.caller if turn.caller is not None and turn.caller.restricted else None
-    try:
-        if path == SHOW:
-            length = request.content_length
-            if length is None or length > _LONGEST or "Content-Encoding" in request.headers:
-                if restricted is not None:
-                    raise Refused(Refusal(400, "invalid_request", "ask for one model, plainly", param="model"))
-                return await gate.pass_on(request, path, turn)
-            raw = bytes(await read_body(request, _LONGEST))
+    if path == SHOW:
+        length = request.content_length
+        if length is None or length > _LONGEST or "Content-Encoding" in request.headers:
             if restricted is not None:
-                restricted.require_model(_named(raw))
-            told = await _description(gate, raw)
-            if told is not None:
-                turn.notes.append(NOTE)
-        elif path == _PS:
-            told = orjson.dumps(await gate.wiring.upstream.get_json(path) or {"models": []})
-        else:
-            told = await gate.wiring.catalog.tags()
-            if told is not None and path == _TAGS and gate.config.dialects.bare_names:
-                told = with_bare_names(told)
-    except UpstreamError as failure:
-        raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
+                raise Refused(Refusal(400, "invalid_request", "ask for one model, plainly", param="model"))
+            return await gate.pass_on(request, path, turn)
+        raw = bytes(await read_body(request, _LONGEST))
+        if restricted is not None:
+            restricted.require_model(_named(raw))
+        told = await _description(gate, raw)
+        if told is not None:
+            turn.notes.append(NOTE)
+    elif path == _PS:
+        told = orjson.dumps(await gate.wiring.upstream.get_json(path) or {"models": []})
+    else:
+        told = await gate.wiring.catalog.tags()
+        if told is not None and path == _TAGS and gate.config.dialects.bare_names:
+            told = with_bare_names(told)
     if told is None:
         if restricted is not None and path != SHOW:  # an error of Ollama's, who knows of which models
             raise Refused(Refusal(502, "upstream_failed", "Ollama does not list its models", type="api_error"))
         return await gate.pass_on(request, path, turn, raw)
     if restricted is not None and path != SHOW:
-        told = _allowed(answer_of(told, gate.config.upstream.url), restricted)
+        told = _allowed(answer_of(told), restricted)
     media_type = "application/json; charset=utf-8"
     if path == _MODELS:
-        told, media_type = openai.models_list(answer_of(told, gate.config.upstream.url)), "application/json"
+        told, media_type = openai.models_list(answer_of(told)), "application/json"
     turn.verdict, turn.phase, turn.status = Verdict.PASSED, Phase.DONE, 200
     gate.metrics.passed.labels("200").inc()
     return web.Response(body=told, headers={"Content-Type": media_type, "Server": SERVER, **turn.headers()})

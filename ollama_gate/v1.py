@@ -7,10 +7,9 @@ from aiohttp import web
 
 from ollama_gate.dialects import anthropic, openai, responses
 from ollama_gate.dialects.translation import ServerTools
-from ollama_gate.errors import Refused, UpstreamError
 from ollama_gate.receive import body_limit, receive
-from ollama_gate.refusals import answer_of, upstream_failed
 from ollama_gate.requests import InferenceRequest, Json
+from ollama_gate.upstream.client import answer_of
 from ollama_gate.wire.folding import fold
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ async def answer(
     """Answer one of these routes; None when the path is none of them.
 
     Raises:
-        Refused: in the shape of the route's dialect.
+        Refused: what the route itself refuses.
+        UpstreamError: Ollama does not answer what has to be asked for it.
     """
     if request.method == "GET" and path.startswith(_MODEL) and len(path) > len(_MODEL):
         name = path.removeprefix(_MODEL)
@@ -48,15 +48,11 @@ async def answer(
 
 async def _model(gate: "Gate", name: str) -> web.Response:
     """One model, by a name that may hold slashes; Ollama's own route cannot match those."""
-    try:
-        status, raw = await gate.wiring.upstream.exchange("POST", "/api/show", {"model": name}, within=30.0)
-    except UpstreamError as failure:
-        raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
-    url = gate.config.upstream.url
+    status, raw = await gate.wiring.upstream.exchange("POST", "/api/show", {"model": name}, within=30.0)
     if status != 200:
-        told = answer_of(raw, url) if raw.startswith(b"{") else {}
+        told = answer_of(raw) if raw.startswith(b"{") else {}
         return _answer(openai.error_json(status, str(told.get("error", ""))), status)
-    return _answer(openai.model_object(name, answer_of(raw, url)))
+    return _answer(openai.model_object(name, answer_of(raw)))
 
 
 async def _count(
@@ -69,10 +65,7 @@ async def _count(
     _, inference = await received.understood(lambda body: (body, parse(fold(body, fields), headers, tools)))
     if caller is not None:
         caller.require_model(inference.model)
-    try:
-        count, _, _ = await gate.wiring.pipeline.judge_only(inference)
-    except UpstreamError as failure:
-        raise Refused(upstream_failed(failure, gate.config.upstream.url)) from failure
+    count, _, _ = await gate.wiring.pipeline.judge_only(inference)
     return count.tokens
 
 

@@ -228,6 +228,21 @@ class Upstream:
         return answer.status, raw
 
 
+def answer_of(raw: bytes) -> dict[str, Any]:
+    """The JSON object that Ollama answered.
+
+    Raises:
+        UpstreamBroken: it is none.
+    """
+    try:
+        tree = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        tree = None
+    if not isinstance(tree, dict):
+        raise UpstreamBroken("its answer is no JSON object")
+    return tree
+
+
 def says_length(line: bytes) -> bool:
     """Whether this header is the length of a body."""
     return line[:15].lower() == b"content-length:"
