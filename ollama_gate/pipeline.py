@@ -7,7 +7,6 @@ turn is settled exactly once, and nothing that only observes can fail a request.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from aiohttp import web
 
@@ -16,7 +15,6 @@ from ollama_gate.admission.hold import Hold
 from ollama_gate.admitting import Admission
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.catalog import Catalog
-from ollama_gate.catalog.names import InvalidName
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
@@ -27,12 +25,12 @@ from ollama_gate.judging import Judge, Judged, RefusedBefore
 from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import Came, Received, body_limit, client_of, outgoing, read_form, receive, received_at_hand
-from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind, PromptCount, Rung
+from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json, PromptCount, Rung
 from ollama_gate.routes import Lane
 from ollama_gate.settle import Settler
 from ollama_gate.shortening import Shortener
 from ollama_gate.tasks import spawn
-from ollama_gate.turn import Phase, Turn, Verdict
+from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.client import Upstream
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_upstream
@@ -40,14 +38,10 @@ from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import Passage, give_back, relay, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
-from ollama_gate.window import Output
 from ollama_gate.wire.body import encode_json
 from ollama_gate.wire.ndjson import BLIND, TailObserver
 
-_AS_ASKED: Final = Output(None)
-# An enum's members are slow to get (Python 3.11).
-_COUNTING, _QUEUED, _FIRST_BYTE = Phase.COUNTING, Phase.QUEUED, Phase.FIRST_BYTE
-_EMBED, _NONE, _ADMIT, _BOUND = Kind.EMBED, Control.NONE, Verdict.ADMIT, Rung.BOUND
+_QUEUED, _FIRST_BYTE = Phase.QUEUED, Phase.FIRST_BYTE  # an enum's members are slow to get (Python 3.11)
 
 
 class Pipeline:
@@ -105,7 +99,7 @@ class Pipeline:
                 turn.caller.require_model(inference.model)
             card = self._catalog.at_hand(inference.model)
             if card is None and inference.model:
-                card = await self._card(inference.model)
+                card = await self._catalog.card(inference.model)
             if card is not None:
                 turn.model = card.key
                 if not card.thinks:
@@ -176,20 +170,13 @@ class Pipeline:
         Raises:
             Refused: 404 for a model that Ollama does not have, 400 for one that cannot be counted.
         """
-        card = await self._card(inference.model)
+        card = await self._catalog.card(inference.model)
         if card is None:
             raise Refused(refusals.not_counted(inference.model, remote=False))
         return *await self.judge.only(inference, card), card
 
     def _key(self, name: str) -> str:
         return self._catalog.key(name) if name else ""
-
-    async def _card(self, name: str) -> ModelCard | None:
-        """The model's card; None when Ollama has no such model, and then its own answer is the right one."""
-        try:
-            return await self._catalog.card(name)
-        except InvalidName as bad:
-            raise Refused(Refusal(400, "invalid_model_name", str(bad), param="model")) from bad
 
     async def _send(
         self, request: web.BaseRequest, inference: InferenceRequest, judged: Judged, turn: Turn, lease: Hold, came: Came

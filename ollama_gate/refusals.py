@@ -205,7 +205,7 @@ def not_counted(model: str, *, remote: bool) -> Refusal:
     """The refusal of a count of a model that Ollama does not have, or only in the cloud."""
     if remote:
         return Refusal(
-            400, "not_countable", f'"{model}" runs in the cloud: its prompts cannot be counted here', param="model"
+            400, "not_countable", f'"{model}" runs in the cloud: its tokens cannot be counted here', param="model"
         )
     return Refusal(404, "model_not_found", f"model '{model}' not found", type="not_found_error", param="model")
 

@@ -4,7 +4,6 @@ Nothing here can fail a request: whatever goes wrong while observing is logged o
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -14,8 +13,6 @@ from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.relay import Passage
 from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd, TailObserver
-
-_NANO: Final = 1e-9
 
 
 class Settler:

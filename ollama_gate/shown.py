@@ -14,7 +14,6 @@ import orjson
 from aiohttp import web
 
 from ollama_gate.catalog.card import ModelCard
-from ollama_gate.catalog.names import InvalidName
 from ollama_gate.dialects import openai
 from ollama_gate.dialects.go_json import go_json
 from ollama_gate.errors import Refusal, Refused
@@ -118,7 +117,7 @@ async def _description(gate: "Gate", raw: bytes) -> bytes | None:
     try:
         name = plainly_asked(raw)
         card = await gate.wiring.catalog.fresh_card(name) if name is not None else None
-    except (Refused, InvalidName):
+    except Refused:
         return None
     if card is None:
         return None

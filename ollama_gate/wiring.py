@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
+from ollama_gate import refusals
 from ollama_gate.admitting import GUARD_EVERY, Admission
 from ollama_gate.asking import Asker, NothingLoaded
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
-from ollama_gate.catalog.names import InvalidName
 from ollama_gate.catalog.versions import Features
 from ollama_gate.compaction.compactor import Compactor
 from ollama_gate.compaction.meanings import Meanings
@@ -279,18 +279,12 @@ class Wiring:
         """The card of a model that runs on the Ollama behind this gate.
 
         Raises:
-            Refused: 400 for what is no name, 404 where there is no such model, or only in the cloud.
+            Refused: 400 for what is no name or runs in the cloud, 404 where there is no such model.
             UpstreamError: Ollama does not answer.
         """
-        try:
-            card = await self.catalog.card(model)
-        except InvalidName as bad:
-            raise Refused(Refusal(400, "invalid_model_name", str(bad), param="model")) from bad
+        card = await self.catalog.card(model)
         if card is None or card.mode is Mode.REMOTE:
-            where = "not found" if card is None else "runs in the cloud: its tokens are not known here"
-            raise Refused(
-                Refusal(404, "model_not_found", f"model '{model}' {where}", type="not_found_error", param="model")
-            )
+            raise Refused(refusals.not_counted(model, remote=card is not None))
         return card
 
     async def tokenize(self, model: str, text: str) -> dict[str, Any]:

@@ -101,6 +101,7 @@ async def test_a_count_says_what_would_happen_and_nothing_happens(
         ("/gate/count", {"model": "../x", "prompt": "x"}, 400, "invalid_model_name"),
         ("/gate/count", {}, 400, "invalid_request"),
         ("/gate/tokenize", {"model": "nowhere", "text": "x"}, 404, "model_not_found"),
+        ("/gate/tokenize", {"model": "gpt-oss:120b-cloud", "text": "x"}, 400, "not_countable"),
         ("/gate/tokenize", {"model": "a b", "text": "x"}, 400, "invalid_model_name"),
         ("/gate/tokenize", {"model": "rehearsal-go"}, 400, "invalid_request"),
         ("/gate/tokenize", {"model": 5, "text": []}, 400, "invalid_request"),

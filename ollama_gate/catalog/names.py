@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ollama_gate.errors import GateError
+from ollama_gate.errors import Refusal, Refused
 
 DEFAULT_HOST = "registry.ollama.ai"
 DEFAULT_NAMESPACE = "library"
@@ -30,8 +30,12 @@ _GO_SPACE = (
 """What Go's `strings.TrimSpace` removes; Python's `str.strip()` would also remove U+001C to U+001F."""
 
 
-class InvalidName(GateError):
+class InvalidName(Refused):
     """The text is not a model name that Ollama accepts (it answers 400 `invalid model name`)."""
+
+    def __init__(self, why: str) -> None:
+        """Say why, to people."""
+        super().__init__(Refusal(400, "invalid_model_name", why, param="model"))
 
 
 class Source(StrEnum):
