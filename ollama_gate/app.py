@@ -25,10 +25,9 @@ from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.own import OwnEndpoints
 from ollama_gate.passthrough import pass_through
-from ollama_gate.routes import CHANGES_MODELS, LANES, decoded, refusal_writer, right_for
+from ollama_gate.routes import CHANGES_MODELS, LANES, decoded, refused, right_for
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
-from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.wiring import Wiring
 
 _DENIED = frozenset({401, 403, 429})
@@ -211,16 +210,10 @@ class Gate:
             self.metrics.passed.labels(str(turn.status)).inc()
 
     def refuse(self, refusal: Refusal, turn: Turn) -> web.Response:
-        """Write a refusal in the dialect of the route."""
-        turn.refused(refusal)
+        """Answer what is not, or not yet, in the pipeline with a refusal."""
         if refusal.status in _DENIED:
             self.metrics.denied.labels(refusal.code).inc()
-        body, content_type = refusal_writer(turn.route)(refusal)
-        headers = {**turn.headers(), **refusal.headers, "Content-Type": content_type, "Server": SERVER}
-        response = web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)
-        if "Connection" in refusal.headers:
-            response.force_close()
-        return response
+        return refused(refusal, turn)
 
 
 def _internal(turn: Turn) -> Refusal:

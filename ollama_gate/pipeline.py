@@ -26,7 +26,7 @@ from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import Came, Received, body_limit, client_of, outgoing, read_form, receive, received_at_hand
 from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json, PromptCount, Rung
-from ollama_gate.routes import Lane
+from ollama_gate.routes import Lane, refused
 from ollama_gate.settle import Settler
 from ollama_gate.shortening import Shortener
 from ollama_gate.tasks import spawn
@@ -34,7 +34,6 @@ from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.client import Upstream
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_upstream
-from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import Passage, give_back, relay, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
@@ -154,10 +153,9 @@ class Pipeline:
                 self._counter.learn(inference, card, room, count, passage.end(observer))
             return response
         except Refused as no:
-            return await self._refuse(request, no.refusal, lane, turn)
+            return await _refuse(request, no.refusal, turn)
         except UpstreamError as failure:
-            turn.failed(failure)
-            return await self._refuse(request, refusals.upstream_failed(failure, self.config.upstream.url), lane, turn)
+            return await _refuse(request, refusals.upstream_failed(failure, self.config.upstream.url), turn)
         except asyncio.CancelledError:
             turn.left = request.transport is None or request.transport.is_closing()
             raise
@@ -253,12 +251,10 @@ class Pipeline:
             self._counter.contradicted(inference, card, judged.count, found.tokens)
         raise Refused(refusals.refused_upstream(inference, found.tokens, found.limit, judged.applied.window))
 
-    async def _refuse(self, request: web.BaseRequest, refusal: Refusal, lane: Lane, turn: Turn) -> web.StreamResponse:
-        """Answer with a refusal in the caller's dialect."""
-        turn.refused(refusal)
-        body, content_type = lane.render_refusal(refusal)
-        headers = {**turn.headers(), **refusal.headers, "Content-Type": content_type, "Server": SERVER}
-        response = web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)
-        await response.prepare(request)
-        await response.write_eof()
-        return response
+
+async def _refuse(request: web.BaseRequest, refusal: Refusal, turn: Turn) -> web.StreamResponse:
+    """Send a refusal, before the turn is settled."""
+    response = refused(refusal, turn)
+    await response.prepare(request)
+    await response.write_eof()
+    return response

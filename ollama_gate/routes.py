@@ -10,11 +10,15 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
+from aiohttp import web
+
 from ollama_gate.access.keys import Right
 from ollama_gate.dialects import anthropic, native, openai, responses
 from ollama_gate.dialects.translation import Endpoint, ServerTools, Stamp, session_of
 from ollama_gate.errors import Refusal
 from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json
+from ollama_gate.turn import Turn
+from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.wire.folding import fold
 
 Headers = Mapping[str, str]
@@ -127,3 +131,14 @@ def refusal_writer(path: str) -> RenderRefusal:
     if path.startswith("/v1/messages"):
         return anthropic.render_refusal
     return openai.render_refusal if path.startswith("/v1/") else native.render_refusal
+
+
+def refused(refusal: Refusal, turn: Turn) -> web.Response:
+    """The gate's own answer to a request, in the dialect of its route; noted in the turn, and not yet sent."""
+    turn.refused(refusal)
+    body, content_type = refusal_writer(turn.route)(refusal)
+    headers = {**turn.headers(), **refusal.headers, "Content-Type": content_type, "Server": SERVER}
+    response = web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)
+    if "Connection" in refusal.headers:
+        response.force_close()
+    return response
