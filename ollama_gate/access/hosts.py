@@ -38,8 +38,8 @@ def is_loopback(address: str | None) -> bool:
 
 @lru_cache(maxsize=1024)
 def known_anyway(name: str) -> bool:
-    """Whether a name cannot be a foreign page's: none, an IP address, this machine's, or one that is always local."""
-    if name in {"", "localhost", socket.gethostname().lower()} or name.endswith(_LOCAL_ENDINGS):
+    """Whether no foreign page can have this name: an IP address, this machine's name, or one that is never public."""
+    if name in {"localhost", socket.gethostname().lower()} or name.endswith(_LOCAL_ENDINGS):
         return True
     try:
         ipaddress.ip_address(name.partition("%")[0])
@@ -62,21 +62,12 @@ class Hosts:
         if not host:
             return True
         name = name_in(host)
-        return bool(
-            (name and name in self._exact)
-            or (self._endings and name.endswith(self._endings))
-            or (name and known_anyway(name))
-        )
+        return bool(name) and (name in self._exact or name.endswith(self._endings) or known_anyway(name))
 
 
 def same_host(origin: str, host: str | None) -> bool:
-    """Whether a page's origin and the Host header name the same host and port."""
-    return bool(host) and urlsplit_netloc(origin) == (host or "").lower()
-
-
-def urlsplit_netloc(origin: str) -> str:
-    """The authority of an origin in lower case; empty for what is none."""
+    """Whether a page's origin (`scheme://host:port`) and the Host header name the same host and port."""
     try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return ""
+        return bool(host) and urlsplit(origin).netloc.lower() == (host or "").lower()
+    except ValueError:  # no URL at all
+        return False

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from ollama_gate.access.hosts import same_host
 from ollama_gate.errors import Refusal, Refused
 
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
@@ -60,7 +61,12 @@ def preflight(origins: Origins, request: web.BaseRequest, path: str) -> web.Stre
     allowed = origins.allows(origin)
     if allowed and request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
         return web.Response(status=204, headers={**cors_headers(origin), "Server": "ollama-gate"})
-    if not allowed and not is_local(origin) and path.startswith(_MANAGEMENT) and not _same_host(origin, request):
+    if (
+        not allowed
+        and not is_local(origin)
+        and path.startswith(_MANAGEMENT)
+        and not same_host(origin, request.headers.get("Host"))
+    ):
         raise Refused(
             Refusal(
                 403,
@@ -89,8 +95,3 @@ def cors_headers(origin: str) -> dict[str, str]:
         "Access-Control-Max-Age": "43200",
         "Vary": "Origin",
     }
-
-
-def _same_host(origin: str, request: web.BaseRequest) -> bool:
-    host = request.headers.get("Host")
-    return bool(host) and origin.partition("://")[2] == host
