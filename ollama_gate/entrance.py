@@ -164,6 +164,7 @@ class Entrance:
             clock=self._clock,
             wall=time.time,
             quotas=self._quotas,
+            reread=self._reread_keys,
         )
 
     async def _watch(self) -> None:
@@ -174,16 +175,27 @@ class Entrance:
 
     def look(self) -> None:
         """Take changed files up once."""
-        try:
-            if self._keys.refresh():
-                self._log.info("keys read again", keys=len(self._keys.ring.keys))
-        except ConfigError as bad:
-            self._log.error("keys not read again: the old ones stay in force", problem=str(bad))
+        self._reread_keys()
         try:
             if self._certificate is not None and self._certificate.refresh():
                 self._log.info("certificate read again", certificate=str(self._certificate.chain))
         except ConfigError as bad:
             self._log.error("certificate not read again: the old one stays in use", problem=str(bad))
+
+    def _reread_keys(self) -> bool:
+        """Read the file of the keys again if it has changed; one that cannot be used is logged, and changes nothing.
+
+        Returns:
+            Whether the keys in force are others now.
+        """
+        try:
+            changed = self._keys.refresh()
+        except ConfigError as bad:
+            self._log.error("keys not read again: the old ones stay in force", problem=str(bad))
+            return False
+        if changed:
+            self._log.info("keys read again", keys=len(self.door.ring.keys))
+        return changed
 
 
 def _limits(config: Config) -> ConnectionLimits:

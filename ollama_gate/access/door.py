@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from ollama_gate.access.hosts import Hosts, is_loopback, same_host
-from ollama_gate.access.keyfile import BadKeyFile, KeyFile
+from ollama_gate.access.keyfile import KeyFile
 from ollama_gate.access.keys import Key, KeyRing, Right, bearer, credentials
 from ollama_gate.access.quotas import Quotas, Usage
 from ollama_gate.errors import Refusal, Refused
@@ -100,35 +100,38 @@ class Door:
 
     def __init__(
         self,
-        keys: KeyFile | None,
+        keys: KeyFile,
         hosts: Hosts,
         *,
         rebindable: bool,
         clock: Callable[[], float],
         wall: Callable[[], float],
-        quotas: Quotas | None = None,
+        quotas: Quotas,
+        reread: Callable[[], bool],
     ) -> None:
         """Stand before a gate.
 
         Args:
-            keys: where keys come from; None for none.
+            keys: where keys come from.
             hosts: names by which the gate may be called.
             rebindable: whether being on this machine is what lets a caller in, so that foreign names are refused.
             clock: steady seconds, for quotas.
             wall: seconds since 1970, for the end of keys.
             quotas: what was used so far.
+            reread: reads the file of the keys again if it has changed; true when there are new keys to look among.
         """
         self._keys = keys
         self._hosts = hosts
         self._rebindable = rebindable
         self._clock = clock
         self._wall = wall
-        self.quotas = quotas or Quotas()
+        self._reread = reread
+        self.quotas = quotas
 
     @property
     def ring(self) -> KeyRing:
         """The keys in force."""
-        return self._keys.ring if self._keys is not None else KeyRing()
+        return self._keys.ring
 
     def admit(self, request: web.BaseRequest, right: Right, path: str, *, inference: bool) -> Caller | None:
         """Let a request in.
@@ -150,11 +153,10 @@ class Door:
             what = f"{request.method} is not for this gate"
             raise Refused(Refusal(405, "method_not_allowed", what, headers={"Connection": "close"}))
         host = request.headers.get("Host")
-        keys = self._keys
-        if keys is not None and keys.ring:
+        if self._keys.ring:
             if self._hosts.names and not self._hosts.trusts(host):
                 raise Refused(_foreign(host))
-            return self._known(request, right, path, keys)
+            return self._known(request, right, path)
         trusted = self._hosts.trusts(host)
         if not trusted and (self._hosts.names or (self._rebindable and _rebound(request, host, inference=inference))):
             raise Refused(_foreign(host))
@@ -162,10 +164,10 @@ class Door:
             raise Refused(_local_only(path))
         return None
 
-    def _known(self, request: web.BaseRequest, right: Right, path: str, keys: KeyFile) -> Caller | None:
+    def _known(self, request: web.BaseRequest, right: Right, path: str) -> Caller | None:
         if right is Right.NOTHING:
             return None
-        key = keys.ring.find(bearer(request.headers)) or self._other(request, path, keys)
+        key = self._keys.ring.find(bearer(request.headers)) or self._other(request, path)
         if why := key.over(self._wall()):
             raise Refused(_unauthorised(path, f"the key {key.name!r} is {why}; ask the operator for another one"))
         if not key.has(right):
@@ -180,18 +182,12 @@ class Door:
             )
         return Caller(key, self.quotas, self._clock)
 
-    @staticmethod
-    def _other(request: web.BaseRequest, path: str, keys: KeyFile) -> Key:
+    def _other(self, request: web.BaseRequest, path: str) -> Key:
         """The key that was shown in another way, or that was made a moment ago."""
         shown = [token for token in credentials(request.headers) if token]
-        key = _first(keys.ring, shown)
-        if key is None and shown and keys.changed():
-            try:
-                keys.refresh()
-            except BadKeyFile:
-                pass  # whoever watches the file says so; nobody gets in by it
-            else:
-                key = _first(keys.ring, shown)
+        key = _first(self.ring, shown)
+        if key is None and shown and self._reread():
+            key = _first(self.ring, shown)
         if key is None:
             raise Refused(_unknown(path, shown=bool(shown)))
         return key

@@ -31,6 +31,10 @@ class BadKeyFile(ConfigError):
     """The file of the keys cannot be used; the message says why."""
 
 
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def decode(text: bytes) -> KeyRing:
     """Read the file's text.
 
@@ -79,7 +83,7 @@ def read(path: Path) -> tuple[KeyRing, Stamp | None]:
     if len(text) > _LARGEST:
         raise BadKeyFile(f"{path}: is larger than {_LARGEST} bytes and so not a file of keys")
     try:
-        return decode(text), (status.st_ino, status.st_size, status.st_mtime_ns)
+        return decode(text), _stamp(status)
     except BadKeyFile as bad:
         raise BadKeyFile(f"{path}: {bad}") from bad
 
@@ -144,26 +148,20 @@ class KeyFile:
         self.path = path
         self.ring, self._stamp = read(path)
 
-    def changed(self) -> bool:
-        """Whether the file is another one than the one that was read. A file that is gone is none: the keys stay."""
-        try:
-            status = self.path.stat()
-        except OSError:
-            return False
-        return (status.st_ino, status.st_size, status.st_mtime_ns) != self._stamp
-
     def refresh(self) -> bool:
-        """Read the file again if it has changed; whether it had.
+        """Read the file again if it has changed.
+
+        Returns:
+            Whether it had changed. A file that is gone has not: the keys that were read before stay in force.
 
         Raises:
             BadKeyFile: it cannot be used. The keys that were read before stay in force, and it is not tried again
                 before it changes once more.
         """
         try:
-            status = self.path.stat()
+            stamp = _stamp(self.path.stat())
         except OSError:
             return False
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
         if stamp == self._stamp:
             return False
         self._stamp = stamp

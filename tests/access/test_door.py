@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from ollama_gate.access.hosts import Hosts, is_loopback, name_in
 from ollama_gate.access.keyfile import read, write
@@ -221,6 +222,17 @@ async def test_keys_are_made_and_revoked_while_the_gate_runs(keys: Path) -> None
         keys.unlink()
         line.gate.entrance.look()
         assert (await chat(line)).status == 401
+
+
+async def test_a_file_of_keys_that_breaks_is_logged_whoever_meets_it_first(keys: Path) -> None:
+    text = add_key(keys)
+    async with guarded(keys) as line:
+        with capture_logs() as logged:
+            keys.write_text("broken")
+            assert (await chat(line, bearer("unknown"))).status == 401  # looked for in the file before the next look
+            line.gate.entrance.look()
+        assert (await chat(line, bearer(text))).status == 200
+    assert [entry["event"] for entry in logged].count("keys not read again: the old ones stay in force") == 1
 
 
 async def test_an_expired_key_says_so(keys: Path) -> None:
