@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from fnmatch import translate
 from functools import lru_cache
@@ -26,7 +26,6 @@ ID_LENGTH: Final = 10
 SECRET_LENGTH: Final = 43
 """256 bits in base64url without padding."""
 _HASH: Final = hashlib.blake2b(digest_size=32, person=b"ollama-gate key")
-_TOKEN: Final = re.compile(rf"{MARK}_([a-z2-7]{{{ID_LENGTH}}})_([A-Za-z0-9_-]{{{SECRET_LENGTH}}})", re.ASCII)
 _HEAD: Final = f"{MARK}_"
 _ID: Final = slice(len(_HEAD), len(_HEAD) + ID_LENGTH)
 _LENGTH: Final = _ID.stop + 1 + SECRET_LENGTH
@@ -123,7 +122,7 @@ class KeyRing:
         key = self._by_id.get(token[_ID])
         if key is None or len(token) != _LENGTH or not token.startswith(_HEAD) or token[_ID.stop] != "_":
             return None
-        return key if compare_digest(key.digest, digest_of(token[_ID.stop + 1 :])) else None
+        return key if compare_digest(key.digest, _digest_of(token[_ID.stop + 1 :])) else None
 
     def with_key(self, key: Key) -> Self:
         """The same ring with one more key, or with another state of one."""
@@ -135,35 +134,23 @@ class KeyRing:
         return [key for key in self.keys if name in {key.id, key.name} and key.over(now) is None]
 
 
-def token(key_id: str, secret: bytes) -> str:
-    """The text that a client shows.
+def minted(like: Key, id_bytes: bytes, secret_bytes: bytes) -> tuple[str, Key]:
+    """A new key that allows what another one allows.
 
     Args:
-        key_id: ten characters of base32.
-        secret: 32 random bytes.
+        like: what it allows; its id and digest are replaced.
+        id_bytes: 7 random bytes or more, for the id.
+        secret_bytes: 32 random bytes, for the secret part.
+
+    Returns:
+        The text that a client shows (`og_<id>_<secret>`), which is kept nowhere, and the key as it is kept.
     """
-    return f"{MARK}_{key_id}_{base64.urlsafe_b64encode(secret).rstrip(b'=').decode()}"
+    key_id = base64.b32encode(id_bytes).decode().lower()[:ID_LENGTH]
+    secret = base64.urlsafe_b64encode(secret_bytes).rstrip(b"=").decode()
+    return f"{MARK}_{key_id}_{secret}", replace(like, id=key_id, digest=_digest_of(secret))
 
 
-def new_id(random: bytes) -> str:
-    """An id from random bytes."""
-    return base64.b32encode(random).decode().lower()[:ID_LENGTH]
-
-
-def secret_of(text: str) -> str:
-    """The secret part of a key's text.
-
-    Raises:
-        ValueError: it is no key.
-    """
-    match = _TOKEN.fullmatch(text)
-    if match is None:
-        raise ValueError("this is not a key of the gate")
-    return match[2]
-
-
-def digest_of(secret: str) -> bytes:
-    """What is kept of the secret part."""
+def _digest_of(secret: str) -> bytes:
     mark = _HASH.copy()
     mark.update(secret.encode("ascii", "replace"))
     return mark.digest()

@@ -1,7 +1,6 @@
 """`ollama-gate keys`: who gets in."""
 
 import json
-import os
 import re
 import secrets
 import time
@@ -14,19 +13,7 @@ from typing import Any
 import click
 
 from ollama_gate.access.keyfile import locked, read, write
-from ollama_gate.access.keys import (
-    MOST_PRIORITY,
-    Key,
-    KeyRing,
-    Limits,
-    digest_of,
-    name_fault,
-    new_id,
-    pattern_fault,
-    prefix,
-    secret_of,
-    token,
-)
+from ollama_gate.access.keys import MOST_PRIORITY, Key, KeyRing, Limits, minted, name_fault, pattern_fault, prefix
 from ollama_gate.cli import Unusable
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.config.units import parse_duration
@@ -83,29 +70,26 @@ def add(
             raise Unusable(fault)
     until = None if expires is None else _when(expires, now)
 
-    def change(ring: KeyRing) -> tuple[KeyRing, str, Key]:
-        if ring.named(name, now):
-            raise Unusable(f"there is a key {name!r} already: rotate or revoke it, or take another name")
-        text, key = _fresh(
-            Key(
-                id="",
-                name=name,
-                digest=b"",
-                created=now,
-                expires=until,
-                models=models,
-                limits=Limits(**limits),
-                priority=priority,
-                admin=admin,
-                counts=counts,
-            )
+    text, key = _fresh(
+        Key(
+            id="",
+            name=name,
+            digest=b"",
+            created=now,
+            expires=until,
+            models=models,
+            limits=Limits(**limits),
+            priority=priority,
+            admin=admin,
+            counts=counts,
         )
-        return ring.with_key(key), text, key
-
+    )
     file = _file(path)
     with locked(file):
-        ring, text, key = change(read(file)[0])
-        write(file, ring)
+        ring = read(file)[0]
+        if ring.named(name, now):
+            raise Unusable(f"there is a key {name!r} already: rotate or revoke it, or take another name")
+        write(file, ring.with_key(key))
     _show_new(text, key, file, now, as_json=as_json)
 
 
@@ -180,8 +164,7 @@ def _file(path: Path | None) -> Path:
 
 def _fresh(like: Key) -> tuple[str, Key]:
     """A new key with these rights, and its text."""
-    text = token(key_id := new_id(os.urandom(8)), secrets.token_bytes(32))
-    return text, replace(like, id=key_id, digest=digest_of(secret_of(text)))
+    return minted(like, secrets.token_bytes(8), secrets.token_bytes(32))
 
 
 def _found(ring: KeyRing, name: str, now: float, file: Path) -> list[Key]:

@@ -37,11 +37,12 @@ def test_nothing_that_is_kept_opens_the_gate() -> None:
 
 
 def test_a_key_holds_256_random_bits() -> None:
-    text = keys.token("a" * keys.ID_LENGTH, bytes(range(32)))
-    secret = keys.secret_of(text)
+    text, key = keys.minted(KEY, b"an id at random", bytes(range(32)))
+    secret = text[-keys.SECRET_LENGTH :]
     assert base64.urlsafe_b64decode(secret + "=") == bytes(range(32))
-    assert len(keys.digest_of(secret)) == 32
-    assert keys.digest_of(secret) != hashlib.blake2b(secret.encode(), digest_size=32).digest()  # keyed to its use
+    assert len(key.digest) == 32
+    assert key.digest != hashlib.blake2b(secret.encode(), digest_size=32).digest()  # keyed to its use
+    assert key == replace(KEY, id=key.id, digest=key.digest)
 
 
 @given(st.text(max_size=80))
