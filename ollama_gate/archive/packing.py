@@ -13,6 +13,10 @@ LARGEST: Final = 1 << 30
 """Bytes that a body may unpack to, whatever a damaged row says."""
 
 
+class Damaged(ArchiveFailed):
+    """What is stored is not what was kept; asking again does not help."""
+
+
 def pack(body: bytes) -> bytes:
     """A body as it is stored."""
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(body)
@@ -22,23 +26,27 @@ def unpack(data: bytes) -> bytes:
     """What `pack` packed.
 
     Raises:
-        ArchiveFailed: it is damaged.
+        Damaged: it cannot be unpacked.
     """
     try:
         if not 0 <= zstandard.frame_content_size(data) <= LARGEST:
-            raise ArchiveFailed("a stored body is damaged: it has no size")
+            raise Damaged("a stored body is damaged: it has no size")
         return zstandard.ZstdDecompressor().decompress(data)
-    except zstandard.ZstdError as damaged:
-        raise ArchiveFailed("a stored body is damaged: it cannot be unpacked") from damaged
+    except zstandard.ZstdError as odd:
+        raise Damaged("a stored body is damaged: it cannot be unpacked") from odd
 
 
 def unpack_as(key: bytes, data: bytes) -> bytes:
     """What `pack` packed, if it is what its hash says.
 
+    Args:
+        key: the blake2b hash of the body, 32 bytes.
+        data: the body as it is stored.
+
     Raises:
-        ArchiveFailed: it is damaged.
+        Damaged: it cannot be unpacked, or has another hash.
     """
     body = unpack(data)
     if blake2b(body, digest_size=32).digest() != key:
-        raise ArchiveFailed(f"message {key.hex()[:12]} is damaged: it is not what its hash says")
+        raise Damaged(f"message {key.hex()[:12]} is damaged: it is not what its hash says")
     return body

@@ -263,14 +263,13 @@ def _run(path: Path | None, url: str | None, work: "Callable[[Store], Awaitable[
 def _asked(work: Callable[[], T]) -> T:
     """What an archive answers; what it fails with becomes an exit code."""
     from ollama_gate.archive.migrating import NotMigrated  # noqa: PLC0415 - not for the help
+    from ollama_gate.archive.packing import Damaged  # noqa: PLC0415 - likewise
 
     try:
         return work()
-    except NotMigrated as failure:
+    except (NotMigrated, Damaged) as failure:
         raise Unusable(str(failure)) from failure
     except ArchiveFailed as failure:
-        if "damaged" in str(failure):
-            raise Unusable(str(failure)) from failure
         raise NoAnswer(str(failure)) from failure
 
 

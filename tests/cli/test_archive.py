@@ -178,8 +178,9 @@ def test_an_archive_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> 
     assert run("stats", "--url", str(missing)).exit_code == 0
 
 
-def test_a_database_that_does_not_answer_is_no_mistake_of_the_configuration(unused_tcp_port: int) -> None:
-    done = run("stats", "--url", f"postgresql://gate:s3cret@127.0.0.1:{unused_tcp_port}/gate")
+@pytest.mark.parametrize("name", ["gate", "damaged"])
+def test_a_database_that_does_not_answer_is_no_mistake_of_the_configuration(unused_tcp_port: int, name: str) -> None:
+    done = run("stats", "--url", f"postgresql://gate:s3cret@127.0.0.1:{unused_tcp_port}/{name}")
     assert done.exit_code == 3
     assert "s3cret" not in done.output
 
