@@ -20,9 +20,9 @@ import uvloop
 from bench.counting import Heartbeat
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.migrating import migrate
+from ollama_gate.archive.query import Query
 from ollama_gate.archive.records import Filter
 from ollama_gate.archive.search import search
-from ollama_gate.archive.searching import Query
 from ollama_gate.archive.store import Store
 from ollama_gate.compaction.originals import Original, original_of
 from ollama_gate.config.archive import archive_url

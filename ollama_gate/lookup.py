@@ -5,9 +5,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from ollama_gate.archive.keeper import Keeper
+from ollama_gate.archive.query import BadQuery, Query
 from ollama_gate.archive.records import LONGEST_PREFIX, SHORTEST_PREFIX, Filter, prefix_of
 from ollama_gate.archive.search import LIMIT, MOST_LIMIT
-from ollama_gate.archive.searching import BadQuery, Query
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.errors import Refusal, Refused
 
@@ -60,6 +60,5 @@ async def _search(keeper: Keeper, request: web.BaseRequest) -> dict[str, Any]:
         query = Query.parse(asked.get("q", ""))
         found = await keeper.search(query, only, limit=int(limit), after=asked.get("after"))
     except BadQuery as bad:
-        param = "after" if "after" in asked and "`after`" in str(bad) else "q"
-        raise Refused(Refusal(400, "invalid_request", str(bad), param=param)) from bad
+        raise Refused(Refusal(400, "invalid_request", str(bad), param=bad.param)) from bad
     return found.told()

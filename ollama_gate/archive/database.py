@@ -8,11 +8,11 @@ before SQLite opens it, and SQLite gives its -wal and -shm the mode of the file 
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiosqlite
 from sqlalchemy import URL, Connection, event, text
@@ -21,10 +21,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ollama_gate.compaction.originals import ArchiveFailed
-from ollama_gate.config.archive import SQLITE
+from ollama_gate.config.archive import sqlite_file
 
 WITHIN: Final = 3.0
-"""Seconds for one transaction, the wait for others included. Compaction has four for everything."""
+"""Seconds for one transaction, the wait for others included; a whole compaction has four."""
 _CONNECT_WITHIN: Final = 2.0
 _POOL: Final = 4
 _PAGES: Final = 4096
@@ -38,6 +38,11 @@ _PRAGMAS: Final = (
 )
 _AGAIN: Final = frozenset({"23503", "40001", "40P01"})
 """PostgreSQL's codes for what comes of working beside another gate: a foreign key, serialization, a deadlock."""
+_TRIES: Final = 5
+_ROWS: Final = 500
+"""Values in one statement; SQLite of old takes 999."""
+
+T = TypeVar("T")
 
 
 class Collided(ArchiveFailed):
@@ -63,7 +68,7 @@ class Database:
         """
         self.url = url
         self.within = within
-        self.file = Path(url.removeprefix(SQLITE)) if url.startswith(SQLITE) else None
+        self.file = sqlite_file(url)
         """The SQLite file; None for PostgreSQL."""
         self._engine = _postgresql(url) if self.file is None else _sqlite(self.file, within)
         self._failures = _failures(self.file)
@@ -187,6 +192,26 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
+
+
+async def despite_collisions(work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` returns, which is done again, four times at most, where another gate was at the same rows.
+
+    Raises:
+        Collided: it was so each time.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return await work()
+        except Collided:
+            continue
+    return await work()
+
+
+def batches(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Rows, or values of a condition, as many at a time as one statement takes."""
+    for start in range(0, len(rows), _ROWS):
+        yield rows[start : start + _ROWS]
 
 
 def _sqlite(file: Path, within: float) -> AsyncEngine:

@@ -4,19 +4,18 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 import orjson
 
 from ollama_gate.archive import migrating, retention
 from ollama_gate.archive.database import Database
+from ollama_gate.archive.query import Query
 from ollama_gate.archive.records import Filter, Found, Match, Purged
 from ollama_gate.archive.search import MOST_LIMIT, search
-from ollama_gate.archive.searching import Query
 from ollama_gate.archive.store import Store
 from ollama_gate.compaction.originals import ArchiveFailed
-from ollama_gate.config.archive import SQLITE
+from ollama_gate.config.archive import sqlite_file
 
 T = TypeVar("T")
 Advance = Callable[[int], None]
@@ -75,7 +74,7 @@ def problem(address: str, *, migrates: bool) -> str:
         else:
             await migrating.require(database)
 
-    file = Path(address.removeprefix(SQLITE)) if address.startswith(SQLITE) else None
+    file = sqlite_file(address)
     if file is not None and not os.access(file, os.R_OK | os.W_OK):
         return ""  # made when the gate starts, or the service's own
     try:

@@ -5,15 +5,12 @@ from typing import Final
 
 from sqlalchemy import delete, exists, func, select
 
-from ollama_gate.archive.database import Collided, Database
+from ollama_gate.archive.database import Database, batches, despite_collisions
 from ollama_gate.archive.records import Purged
-from ollama_gate.archive.schema import SECOND, checkpoint, conversation, message, occurrence
-from ollama_gate.archive.store import plain
+from ollama_gate.archive.schema import SECOND, checkpoint, conversation, message, occurrence, storable
 
 _BATCH: Final = 10
 """Conversations that go in one transaction: writers wait for it."""
-_ROWS: Final = 500
-_TRIES: Final = 5
 _WITHIN: Final = 30.0
 
 
@@ -82,7 +79,7 @@ async def purge_conversation(database: Database, name: str) -> Purged:
         ArchiveFailed: it was not taken away.
     """
     async with database.reading() as connection:
-        query = select(conversation.c.id, conversation.c.kept_at).where(conversation.c.name == plain(name))
+        query = select(conversation.c.id, conversation.c.kept_at).where(conversation.c.name == storable(name))
         row = (await connection.execute(query)).one_or_none()
     return Purged() if row is None else await _take(database, [row.id], row.kept_at)
 
@@ -100,12 +97,7 @@ async def stored_bytes(database: Database) -> int:
 
 
 async def _take(database: Database, ids: Sequence[int], seen: int) -> Purged:
-    for _ in range(_TRIES - 1):
-        try:
-            return await _take_once(database, ids, seen)
-        except Collided:
-            continue
-    return await _take_once(database, ids, seen)
+    return await despite_collisions(lambda: _take_once(database, ids, seen))
 
 
 async def _take_once(database: Database, ids: Sequence[int], seen: int) -> Purged:
@@ -119,10 +111,9 @@ async def _take_once(database: Database, ids: Sequence[int], seen: int) -> Purge
         size = int(await connection.scalar(cost) or 0)
         await connection.execute(delete(conversation).where(conversation.c.id.in_(going)))
         gone = 0
-        for start in range(0, len(hashes), _ROWS):
-            some = message.c.hash.in_(hashes[start : start + _ROWS])
+        for some in batches(hashes):
             held_still = exists().where(occurrence.c.hash == message.c.hash)
-            orphans = delete(message).where(some, ~held_still).returning(message.c.stored)
+            orphans = delete(message).where(message.c.hash.in_(some), ~held_still).returning(message.c.stored)
             taken = (await connection.scalars(orphans)).all()
             gone += len(taken)
             size += sum(taken)

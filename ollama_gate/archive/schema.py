@@ -5,6 +5,7 @@ conversation does. Age is the conversation's: it goes with everything that no yo
 microseconds since 1970, sizes bytes.
 """
 
+from hashlib import blake2b
 from typing import Final
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table
@@ -22,6 +23,20 @@ LONGEST_NAME: Final = 200
 LONGEST_ROLE: Final = 32
 
 metadata: Final = MetaData()
+
+
+def storable(name: str, longest: int = LONGEST_NAME) -> str:
+    """A name as it is stored: itself where it is printable and not too long, else a hash of it.
+
+    Args:
+        name: of a conversation or a model, or a role: any text that a client sent.
+        longest: characters that its column takes.
+    """
+    if len(name) <= longest and name.isprintable():
+        return name
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return f"blake2b:{digest}"
+
 
 Id = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows by itself only where the key is an INTEGER."""

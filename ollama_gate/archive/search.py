@@ -1,6 +1,10 @@
-"""Looking through the archive: a bounded walk from the newest message to the oldest."""
+"""Searching the archive: a walk from the newest message to the oldest that stops at a bound.
+
+Message texts are stored compressed and in no index, so that they are in no other place; a search has to read them.
+"""
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,21 +12,24 @@ from sqlalchemy import Row, Select, select, tuple_
 
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.packing import unpack_as
+from ollama_gate.archive.query import BadQuery, Query
 from ollama_gate.archive.records import Filter, Found, Match
-from ollama_gate.archive.schema import LONGEST_ROLE, SECOND, conversation, message, occurrence
-from ollama_gate.archive.searching import BadQuery, Query
-from ollama_gate.archive.store import plain
+from ollama_gate.archive.schema import LONGEST_ROLE, SECOND, conversation, message, occurrence, storable
 
 LIMIT: Final = 20
 MOST_LIMIT: Final = 200
 _MESSAGES: Final = 20_000
+"""The most messages that one search reads."""
 _BYTES: Final = 64 * 1024**2
-"""What one search reads at most: so many messages, and so many bytes of them unpacked."""
+"""The most bytes of messages, unpacked, that one search reads."""
 _ROWS: Final = 200
+"""Messages whose hashes and sizes are fetched at one time."""
 _GROUP: Final = 4 * 1024**2
 """Bytes that are unpacked at one time, unless one message alone has more."""
 _GROUP_ROWS: Final = 100
+_CURSOR: Final = re.compile(r"(\d{1,18})-([0-9a-fA-F]{64})", re.ASCII)
 _WITHIN: Final = 5.0
+"""Seconds that one of a search's queries to the database may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +44,10 @@ class _Place:
 
     @classmethod
     def parse(cls, cursor: str) -> "_Place":
-        stamp, _, key = cursor.partition("-")
-        if not (stamp.isascii() and stamp.isdigit() and len(stamp) < 19 and len(key) == 64):
-            raise BadQuery("`after` is what the answer before called `next`")
-        try:
-            return cls(int(stamp), bytes.fromhex(key))
-        except ValueError as odd:
-            raise BadQuery("`after` is what the answer before called `next`") from odd
+        found = _CURSOR.fullmatch(cursor)
+        if found is None:
+            raise BadQuery("`after` takes what the answer before it gave as `next`", "after")
+        return cls(int(found[1]), bytes.fromhex(found[2]))
 
 
 async def search(
@@ -88,9 +92,9 @@ def _heads(only: Filter, place: _Place | None) -> Select[Any]:
     query = select(message.c.hash, message.c.role, message.c.stored_at, message.c.size)
     if only.conversation is not None:
         query = query.join(occurrence, occurrence.c.hash == message.c.hash).join(conversation)
-        query = query.where(conversation.c.name == plain(only.conversation))
+        query = query.where(conversation.c.name == storable(only.conversation))
     if only.role is not None:
-        query = query.where(message.c.role == plain(only.role, LONGEST_ROLE))
+        query = query.where(message.c.role == storable(only.role, LONGEST_ROLE))
     if place is not None:
         query = query.where(tuple_(message.c.stored_at, message.c.hash) < tuple_(place.stored_at, place.hash))
     return query.order_by(message.c.stored_at.desc(), message.c.hash.desc())

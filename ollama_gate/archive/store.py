@@ -1,32 +1,33 @@
 """What is written and looked up: messages by hash, and the last checkpoint of each conversation."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import RowMapping, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ollama_gate.archive.database import Collided, Database
+from ollama_gate.archive.database import Database, batches, despite_collisions
 from ollama_gate.archive.packing import pack, unpack, unpack_as
 from ollama_gate.archive.records import Message, Stats, Tally
 from ollama_gate.archive.schema import (
     HASH_BYTES,
-    LONGEST_NAME,
     LONGEST_ROLE,
     SECOND,
     checkpoint,
     conversation,
     message,
     occurrence,
+    storable,
 )
 from ollama_gate.compaction.originals import Checkpoint, Original
 
-_TRIES: Final = 4
-_ROWS: Final = 500
-"""Values in one statement; SQLite of old takes 999."""
 _CHECKPOINT_WITHIN: Final = 1.0
+"""Seconds to read or write a checkpoint, without which compaction goes on."""
+_PAGE: Final = 50
+"""Messages that are read in one transaction."""
+_HOLDERS: Final = 50
+"""The most conversations that are named for a message."""
 
 
 class Store:
@@ -46,12 +47,8 @@ class Store:
         places: dict[bytes, tuple[int, Original]] = {}
         for position, original in enumerate(originals):
             places.setdefault(bytes.fromhex(original.hash), (position, original))
-        for _ in range(_TRIES - 1):
-            try:
-                return await self._keep(name, model, places)
-            except Collided:
-                continue  # it was purged just now: what seemed to be there has to be stored again
-        return await self._keep(name, model, places)
+        # Where a message was purged just now, what seemed to be there has to be stored again.
+        return await despite_collisions(lambda: self._keep(name, model, places))
 
     async def _keep(self, name: str, model: str, places: Mapping[bytes, tuple[int, Original]]) -> Tally:
         async with self.database.reading() as connection:
@@ -64,7 +61,7 @@ class Store:
             mine = {row.hash: row.position for row in await connection.execute(_held_by(holder))}
             after = max(mine.values(), default=-1) + 1
             into_message = self.database.insert(message).on_conflict_do_nothing()
-            for rows in _chunks(packed):
+            for rows in batches(packed):
                 await connection.execute(into_message, rows)
             missing = [
                 {"conversation_id": holder, "hash": key, "position": after + position}
@@ -72,14 +69,14 @@ class Store:
                 if key not in mine
             ]
             into_occurrence = self.database.insert(occurrence).on_conflict_do_nothing()
-            for rows in _chunks(missing):
+            for rows in batches(missing):
                 await connection.execute(into_occurrence, rows)
         return Tally(len(packed), len(places) - len(packed), sum(row["stored"] for row in packed))
 
     async def _conversation(self, connection: AsyncConnection, name: str, model: str, now: int) -> int:
         """The conversation's row, which nobody else can change or purge until the transaction ends."""
-        fresh = {"model": plain(model), "kept_at": now}
-        statement = self.database.insert(conversation).values(name=plain(name), **fresh)
+        fresh = {"model": storable(model), "kept_at": now}
+        statement = self.database.insert(conversation).values(name=storable(name), **fresh)
         statement = statement.on_conflict_do_update(index_elements=[conversation.c.name], set_=fresh)
         return int((await connection.execute(statement.returning(conversation.c.id))).scalar_one())
 
@@ -110,7 +107,7 @@ class Store:
         query = select(message.c.hash, message.c.role, message.c.stored_at, message.c.data)
         if name is not None:
             query = query.add_columns(occurrence.c.position).join(occurrence, occurrence.c.hash == message.c.hash)
-            query = query.join(conversation).where(conversation.c.name == plain(name))
+            query = query.join(conversation).where(conversation.c.name == storable(name))
             query = query.order_by(occurrence.c.position, message.c.hash)
         else:
             query = query.order_by(message.c.hash)
@@ -170,8 +167,8 @@ class Store:
             ArchiveFailed: it cannot be looked up.
             ValueError: what was found is none.
         """
-        query = select(checkpoint.c.data).join(conversation).where(conversation.c.name == plain(name))
-        query = query.where(checkpoint.c.model == plain(model))
+        query = select(checkpoint.c.data).join(conversation).where(conversation.c.name == storable(name))
+        query = query.where(checkpoint.c.model == storable(model))
         async with self.database.reading(_CHECKPOINT_WITHIN) as connection:
             data = await connection.scalar(query)
         return None if data is None else Checkpoint.unpack(unpack(data))
@@ -187,25 +184,13 @@ class Store:
         async with self.database.writing(_CHECKPOINT_WITHIN) as connection:
             holder = await self._conversation(connection, name, model, now)
             statement = self.database.insert(checkpoint)
-            statement = statement.values(conversation_id=holder, model=plain(model), **fresh)
+            statement = statement.values(conversation_id=holder, model=storable(model), **fresh)
             keys = [checkpoint.c.conversation_id, checkpoint.c.model]
             await connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=fresh))
         return len(data)
 
     def _stamp(self) -> int:
         return int(self._now() * SECOND)
-
-
-_PAGE: Final = 50
-_HOLDERS: Final = 50
-
-
-def plain(text: str, longest: int = LONGEST_NAME) -> str:
-    """A name that any database takes: itself where it is printable and not too long, else a hash of it."""
-    if len(text) <= longest and text.isprintable():
-        return text
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
-    return f"blake2b:{digest}"
 
 
 def _held_by(holder: int) -> Select[Any]:
@@ -221,7 +206,7 @@ def _packed(fresh: Mapping[bytes, tuple[int, Original]], now: int) -> list[dict[
     rows: list[dict[str, Any]] = []
     for key, (position, original) in sorted(fresh.items()):
         data = pack(original.body)
-        row = {"hash": key, "role": plain(original.role, LONGEST_ROLE), "stored_at": now + position}
+        row = {"hash": key, "role": storable(original.role, LONGEST_ROLE), "stored_at": now + position}
         rows.append({**row, "size": len(original.body), "stored": len(data), "data": data})
     return rows
 
@@ -242,7 +227,7 @@ def _messages(rows: Sequence[RowMapping], holders: Mapping[bytes, tuple[str, ...
 async def _present(connection: AsyncConnection, keys: Iterable[bytes]) -> set[bytes]:
     """Which of these are stored."""
     found: set[bytes] = set()
-    for some in _chunks(list(keys)):
+    for some in batches(list(keys)):
         found.update((await connection.scalars(select(message.c.hash).where(message.c.hash.in_(some)))).all())
     return found
 
@@ -257,8 +242,3 @@ async def _holders(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[b
     for key, name in (await connection.execute(youngest)).all():
         names.setdefault(key, []).append(name)
     return {key: tuple(names.get(key, ())) for key in keys}
-
-
-def _chunks(rows: Sequence[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(rows), _ROWS):
-        yield list(rows[start : start + _ROWS])

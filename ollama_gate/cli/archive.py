@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from ollama_gate.archive.query import BadQuery, Query
 from ollama_gate.archive.records import (
     LONGEST_PREFIX,
     SHORTEST_PREFIX,
@@ -28,7 +29,6 @@ from ollama_gate.archive.records import (
     prefix_of,
     stamp,
 )
-from ollama_gate.archive.searching import BadQuery, Query
 from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.compaction.originals import ArchiveFailed

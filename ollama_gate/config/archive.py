@@ -59,6 +59,11 @@ def archive_url(value: str, directory: Path | None = None) -> str:
     return f"{SQLITE}{(directory or Path.cwd()) / Path(path).expanduser()}"
 
 
+def sqlite_file(url: str) -> Path | None:
+    """The file of an address that `archive_url` wrote; None where it is PostgreSQL's."""
+    return Path(url.removeprefix(SQLITE)) if url.startswith(SQLITE) else None
+
+
 def _url(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str):
         return value

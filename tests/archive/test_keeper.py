@@ -15,9 +15,9 @@ from sqlalchemy import text
 
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.keeper import Keeper, KeptCheckpoints
+from ollama_gate.archive.query import Query
 from ollama_gate.archive.records import Filter
 from ollama_gate.archive.schema import VERSION_TABLE
-from ollama_gate.archive.searching import Query
 from ollama_gate.compaction.originals import ArchiveFailed, Checkpoint
 from ollama_gate.config.archive import SQLITE, Archive
 from ollama_gate.observe import log

@@ -2,9 +2,9 @@ import pytest
 
 from ollama_gate.archive import search as searches
 from ollama_gate.archive.database import Database
+from ollama_gate.archive.query import BadQuery, Query
 from ollama_gate.archive.records import Filter, Found
 from ollama_gate.archive.search import search
-from ollama_gate.archive.searching import BadQuery, Query
 from ollama_gate.archive.store import Store
 from support.archives import Clock, said, talk
 

@@ -9,8 +9,8 @@ from sqlalchemy import delete, func, select, update
 
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.packing import pack
-from ollama_gate.archive.schema import conversation, message, occurrence
-from ollama_gate.archive.store import Store, plain
+from ollama_gate.archive.schema import conversation, message, occurrence, storable
+from ollama_gate.archive.store import Store
 from ollama_gate.compaction.originals import ArchiveFailed, Checkpoint, original_of
 from support.archives import Clock, opened, said, store_in, talk
 
@@ -98,9 +98,9 @@ async def test_any_name_can_be_one_of_a_conversation(store: Store, name: str) ->
 
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_names_that_differ_stay_apart(one: str, other: str) -> None:
-    assert (plain(one) == plain(other)) == (one == other)
-    assert len(plain(one)) <= 200
-    assert plain(one).isprintable()
+    assert (storable(one) == storable(other)) == (one == other)
+    assert len(storable(one)) <= 200
+    assert storable(one).isprintable()
 
 
 async def test_a_role_that_is_none_is_kept_as_something_a_database_takes(store: Store) -> None:

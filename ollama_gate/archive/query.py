@@ -1,8 +1,4 @@
-"""What a search looks for, and where it finds it in a message. Pure.
-
-Bodies are stored compressed and in no index, so that nothing of them is anywhere else: a search reads messages, the
-newest first, and stops at a bound that it tells of.
-"""
+"""What a search looks for, and where it finds it in a message. Pure; `search` walks through the messages."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +18,12 @@ _ESCAPED: Final = re.compile(r"[\s\x00-\x1f\\\"]+")
 
 
 class BadQuery(ValueError):
-    """A query that cannot be searched for; the message says why."""
+    """A search that cannot be made; the message says why."""
+
+    def __init__(self, why: str, param: str = "q") -> None:
+        """Carry the parameter of the search that is wrong: `q` or `after`."""
+        super().__init__(why)
+        self.param = param
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.archive.searching import BadQuery, Query, texts
+from ollama_gate.archive.query import BadQuery, Query, texts
 
 JSON = st.recursive(
     st.none()
