@@ -20,7 +20,6 @@ from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.versions import Features
 from ollama_gate.compaction.compactor import Compactor
 from ollama_gate.compaction.meanings import Meanings
-from ollama_gate.compaction.originals import Checkpoints
 from ollama_gate.compaction.remembered import RememberedCheckpoints
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
@@ -141,7 +140,8 @@ class Wiring:
         self.compactor = Compactor(
             config.compaction,
             counter=self.counter,
-            checkpoints=_checkpoints(self.archive, self._remembered),
+            # In the archive another gate finds them.
+            checkpoints=self.archive if self.archive is not None else self._remembered,
             archive=self.archive,
             meanings=self._meanings(config),
         )
@@ -369,15 +369,6 @@ class Wiring:
             vocabulary=trust.vocabulary,
             bound=trust.bound,
         )
-
-
-def _checkpoints(archive: "Keeper | None", remembered: RememberedCheckpoints) -> Checkpoints:
-    """Where checkpoints are: in the archive, so that another gate finds them, else in memory."""
-    if archive is None:
-        return remembered
-    from ollama_gate.archive.keeper import KeptCheckpoints  # noqa: PLC0415 - as for the archive itself
-
-    return KeptCheckpoints(archive)
 
 
 def _archive(config: Config, metrics: Metrics, log: FilteringBoundLogger) -> "Keeper | None":

@@ -39,7 +39,7 @@ _SHARE: Final = 16
 
 
 class Keeper:
-    """Keeps messages (`compaction.originals.Archive`) and looks them up."""
+    """Keeps messages and checkpoints (`compaction.originals.Archive`, `.Checkpoints`), and looks messages up."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Keeper:
         return None
 
     async def keep_checkpoint(self, conversation: str, model: str, checkpoint: Checkpoint) -> None:
-        """Keep a checkpoint in place of the last. Where that fails, a later turn compacts once more."""
+        """Keep a checkpoint in place of the last one. Where that fails, a later turn compacts once more."""
         try:
             self._grown(await self._soon(lambda store: store.keep_checkpoint(conversation, model, checkpoint)))
         except ArchiveFailed as failure:
@@ -257,19 +257,3 @@ class Keeper:
             self._problem = str(failure)
             self._log.warning("archive failed", what=what, problem=self._problem)
         return failure
-
-
-class KeptCheckpoints:
-    """The last checkpoint of each conversation, in the archive (`compaction.originals.Checkpoints`)."""
-
-    def __init__(self, keeper: Keeper) -> None:
-        """Keep the archive that they are in."""
-        self._keeper = keeper
-
-    async def latest(self, conversation: str, model: str) -> Checkpoint | None:
-        """The last one of a conversation with a model; None where there is none, or it cannot be read."""
-        return await self._keeper.latest_checkpoint(conversation, model)
-
-    async def keep(self, conversation: str, model: str, checkpoint: Checkpoint) -> None:
-        """Keep one in place of the last; a failure to do so is in the log and the metrics."""
-        await self._keeper.keep_checkpoint(conversation, model, checkpoint)

@@ -153,7 +153,7 @@ class Compactor:
 
     async def _reused(self, case: Case) -> Compacted | None:
         conversation, model = conversation_of(case.request), case.card.key
-        checkpoint = await self._checkpoints.latest(conversation, model)
+        checkpoint = await self._checkpoints.latest_checkpoint(conversation, model)
         if checkpoint is None:
             return None
         try:
@@ -175,7 +175,7 @@ class Compactor:
         done, request, count = await self._planned(case, await self._measured(case))
         conversation, model = conversation_of(case.request), case.card.key
         await self._keep(conversation, model, done)
-        await self._checkpoints.keep(conversation, model, done.checkpoint)
+        await self._checkpoints.keep_checkpoint(conversation, model, done.checkpoint)
         return Compacted(request, count, Outcome.NEW, done.replaced)
 
     async def _planned(self, case: Case, terms: Terms) -> tuple[Made, InferenceRequest, PromptCount]:

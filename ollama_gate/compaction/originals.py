@@ -88,11 +88,11 @@ class Archive(Protocol):
 class Checkpoints(Protocol):
     """Where the last checkpoint of each conversation is kept. Losing one only costs a compaction."""
 
-    async def latest(self, conversation: str, model: str) -> Checkpoint | None:
+    async def latest_checkpoint(self, conversation: str, model: str) -> Checkpoint | None:
         """The last one of a conversation with a model; None where there is none, or it cannot be read."""
         ...
 
-    async def keep(self, conversation: str, model: str, checkpoint: Checkpoint) -> None:
+    async def keep_checkpoint(self, conversation: str, model: str, checkpoint: Checkpoint) -> None:
         """Keep one in place of the last; a failure to do so is the store's own to report."""
         ...
 

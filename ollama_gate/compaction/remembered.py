@@ -19,14 +19,14 @@ class RememberedCheckpoints:
         """How many are held."""
         return len(self._held)
 
-    async def latest(self, conversation: str, model: str) -> Checkpoint | None:
+    async def latest_checkpoint(self, conversation: str, model: str) -> Checkpoint | None:
         """The last checkpoint of a conversation with a model."""
         found = self._held.get((conversation, model))
         if found is not None:
             self._held.move_to_end((conversation, model))
         return found
 
-    async def keep(self, conversation: str, model: str, checkpoint: Checkpoint) -> None:
+    async def keep_checkpoint(self, conversation: str, model: str, checkpoint: Checkpoint) -> None:
         """Keep one in place of the last; one that is too large for the memory is not kept."""
         key = (conversation, model)
         self._drop(key)

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from ollama_gate.archive.database import Database
-from ollama_gate.archive.keeper import Keeper, KeptCheckpoints
+from ollama_gate.archive.keeper import Keeper
 from ollama_gate.archive.query import Query
 from ollama_gate.archive.records import Filter
 from ollama_gate.archive.schema import VERSION_TABLE
@@ -28,27 +28,17 @@ from support.waiting import until
 CHECKPOINT = Checkpoint(("a" * 32,), 1, b"{}", "c" * 32)
 
 
-class Seconds:
-    """A steady clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @asynccontextmanager
 async def keeper_for(
     url: str,
     *,
     start: bool = False,
     now: Callable[[], float] | None = None,
-    clock: Seconds | None = None,
+    clock: Clock | None = None,
     **keys: object,
 ) -> AsyncIterator[Keeper]:
     section = Archive.model_validate({"enabled": True, "url": url, **keys})
-    keeper = Keeper(section, metrics=Metrics(), log=log.logger(), now=now or Clock(), clock=clock or Seconds())
+    keeper = Keeper(section, metrics=Metrics(), log=log.logger(), now=now or Clock(), clock=clock or Clock())
     if start:
         keeper.start()
     try:
@@ -78,19 +68,17 @@ async def test_it_makes_its_tables_and_keeps(url: str) -> None:
 
 async def test_checkpoints_are_kept_for_the_next_gate(url: str) -> None:
     async with keeper_for(url) as keeper:
-        checkpoints = KeptCheckpoints(keeper)
-        assert await checkpoints.latest("talk", "m") is None
-        await checkpoints.keep("talk", "m", CHECKPOINT)
+        assert await keeper.latest_checkpoint("talk", "m") is None
+        await keeper.keep_checkpoint("talk", "m", CHECKPOINT)
     async with keeper_for(url) as keeper:
-        assert await KeptCheckpoints(keeper).latest("talk", "m") == CHECKPOINT
+        assert await keeper.latest_checkpoint("talk", "m") == CHECKPOINT
 
 
 async def test_a_checkpoint_that_cannot_be_kept_or_read_fails_nothing(tmp_path: Path) -> None:
     (tmp_path / "in the way").write_text("")
     async with keeper_for(str(tmp_path / "in the way" / "archive.db")) as keeper:
-        checkpoints = KeptCheckpoints(keeper)
-        await checkpoints.keep("talk", "m", CHECKPOINT)
-        assert await checkpoints.latest("talk", "m") is None
+        await keeper.keep_checkpoint("talk", "m", CHECKPOINT)
+        assert await keeper.latest_checkpoint("talk", "m") is None
         assert failures(keeper, "checkpoint") == 2
 
 
@@ -105,7 +93,7 @@ async def test_a_stored_checkpoint_of_another_form_is_none(url: str) -> None:
 
 
 async def test_a_place_that_becomes_usable_is_used(tmp_path: Path, written_log: io.StringIO) -> None:
-    obstacle, clock = tmp_path / "state", Seconds()
+    obstacle, clock = tmp_path / "state", Clock()
     obstacle.write_text("in the way")
     async with keeper_for(str(obstacle / "archive.db"), clock=clock) as keeper:
         for _ in range(3):
@@ -145,7 +133,7 @@ async def test_tables_of_a_newer_version_are_left_alone(url: str) -> None:
 
 
 async def test_a_gate_that_may_not_make_tables_says_who_does(url: str) -> None:
-    clock = Seconds()
+    clock = Clock()
     async with keeper_for(url, migrate=False, clock=clock) as keeper:
         with pytest.raises(ArchiveFailed, match="ollama-gate archive migrate"):
             await keeper.keep("talk", "m", talk(2))
@@ -235,7 +223,7 @@ class Forwarder:
 async def test_a_database_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     async with database_url("postgresql", tmp_path) as url:
         parts = urlsplit(url)
-        forwarder, clock = Forwarder(parts.hostname or "", parts.port or 5432), Seconds()
+        forwarder, clock = Forwarder(parts.hostname or "", parts.port or 5432), Clock()
         await forwarder.open()
         who = parts.netloc.rpartition("@")[0]
         through = urlunsplit(parts._replace(netloc=f"{who}@127.0.0.1:{forwarder.port}"))

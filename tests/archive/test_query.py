@@ -58,8 +58,7 @@ def test_what_cannot_be_looked_for(query: str) -> None:
     ],
 )
 def test_it_is_found_where_it_is_said(message: bytes, query: str) -> None:
-    terms = Query.parse(query.replace('"a 17.5"', "a 17.5"))
-    assert terms.excerpt(message) is not None
+    assert Query.parse(query).excerpt(message) is not None
 
 
 def test_all_terms_have_to_be_there() -> None:
