@@ -1,6 +1,7 @@
 """What is measured: no proxy at all, nginx, and the gate as it is installed, all in front of one scripted upstream."""
 
 import asyncio
+import compileall
 import contextlib
 import os
 import pwd
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import ollama_gate
 from bench import load, processes
 from bench.http11 import get
 
@@ -121,6 +123,7 @@ async def gate(
     home: Path, core: int, upstream_port: int, command: Sequence[str], cache: Path | None = None
 ) -> AsyncIterator[Target]:
     """The gate as shipped, but for its addresses, its cache and as many slots as there are streams."""
+    compileall.compile_dir(Path(ollama_gate.__file__).parent, quiet=1)  # as pip does where it is really installed
     port = free_port()
     settings = home / "ollama-gate.toml"
     settings.write_text(_GATE.format(cache=cache or home / "tokenizers", upstream=upstream_port, port=port))

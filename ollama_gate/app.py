@@ -1,6 +1,7 @@
 """The gate as a running thing: parts put together, requests dispatched, started, reloaded and stopped."""
 
 import asyncio
+import gc
 import itertools
 import os
 import secrets
@@ -271,5 +272,6 @@ def run(config: Config, config_path: Path | None = None) -> int:
         factory = uvloop.new_event_loop
     except ImportError:
         factory = None
+    gc.freeze()  # what is loaded by now stays: no collection, while streams wait for it, need look at that again
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(_serve(config, lambda: load(config_path, os.environ, canonical)))

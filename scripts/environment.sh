@@ -41,6 +41,9 @@ environment() {
         say "Installing into $(basename "$venv") (a minute the first time) ..."
         "$venv/bin/python" -m pip install --quiet --upgrade 'pip>=25.1'
         "$venv/bin/python" -m pip install --quiet "$@"
+        # pip compiles what it copies, not what it installs as it lies here; where no bytecode may be written later
+        # (PYTHONDONTWRITEBYTECODE) every start would compile it anew.
+        "$venv/bin/python" -m compileall -q "$root/ollama_gate" || true
         printf '%s\n' "$stamp" >"$file"
     fi
 }

@@ -4,7 +4,9 @@ Exit codes, the same for every command: 0 all is well; 1 there is something to p
 configuration cannot be used; 3 the gate or Ollama gave no answer.
 """
 
+import gc
 import importlib
+from types import ModuleType
 from typing import Final
 
 import click
@@ -49,7 +51,7 @@ class Commands(click.Group):
         """One command, or None."""
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"ollama_gate.cli.{cmd_name}").command
+        command = _loaded(f"ollama_gate.cli.{cmd_name}").command
         return command if isinstance(command, click.Command) else None
 
     def invoke(self, ctx: click.Context) -> object:
@@ -58,6 +60,17 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except ConfigError as error:
             raise Unusable(str(error)) from error
+
+
+def _loaded(module: str) -> ModuleType:
+    """Import without looking for garbage meanwhile: there is none, and looking takes a tenth of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

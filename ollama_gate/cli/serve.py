@@ -1,30 +1,15 @@
 """`ollama-gate serve`: run the gate."""
 
-import importlib
 import os
-import sys
 from pathlib import Path
-from typing import Final
 
 import click
 
-_HIDDEN: Final = "rich"
+import ollama_gate.cli.lean  # noqa: F401 - before anything imports what it leaves out
 
-
-def _hide_rich() -> None:
-    """Import structlog without rich, which it draws on for tracebacks in colour: 5 MB that a service never uses."""
-    if _HIDDEN in sys.modules or "structlog" in sys.modules:
-        return
-    modules: dict[str, object] = sys.modules  # type: ignore[assignment]  # None marks a module as not to be had
-    modules[_HIDDEN] = None
-    importlib.import_module("structlog")
-    del modules[_HIDDEN]
-
-
-_hide_rich()
-
-from ollama_gate import app  # noqa: E402 - it imports structlog
-from ollama_gate.cli.options import config_option, configuration  # noqa: E402 - likewise
+# isort: split
+from ollama_gate import app
+from ollama_gate.cli.options import config_option, configuration
 
 
 @click.command("serve")
