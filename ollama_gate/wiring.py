@@ -316,6 +316,7 @@ class Wiring:
             **(self.admission.status(card, applied) if card.digest else {}),
             "tokenizer": "ready" if known.meter is not None else known.why or unmet,
             "counts": {
+                "rung": known.called(asks=self.counter.asks),
                 "rendering_believed": known.trust.rendering,
                 "vocabulary_believed": known.trust.vocabulary,
                 "bound_believed": known.trust.bound,

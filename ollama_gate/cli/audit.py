@@ -16,7 +16,7 @@ from ollama_gate.catalog.names import display
 from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.passages import CORE, UNIT, Repeated, Section, Unit, changing, repeated, sections, slug, split
-from ollama_gate.cli.running import Running, gate_options, message
+from ollama_gate.cli.running import Named, Running, gate_options, message
 from ollama_gate.cli.terminal import wide
 from ollama_gate.config import Config
 
@@ -86,8 +86,7 @@ def command(
     *,
     model: str | None,
     folder: Path | None,
-    gate: str | None,
-    key: str | None,
+    gate: Named,
     path: Path | None,
     as_json: bool,
 ) -> None:
@@ -102,9 +101,10 @@ def command(
     if not text.strip():
         raise Unusable(f"{file.name} is empty")
     config, _ = configuration(path)
-    count = counter(Running.named(gate, key, path), model) if model else _estimates
+    running = Running.named(gate, config)
+    count = counter(running, model) if model else _estimates
     parts = sections(text)
-    told = report(parts, count([part.text for part in parts]), _windows(config, gate, key, path), model)
+    told = report(parts, count([part.text for part in parts]), _windows(config, running), model)
     units: list[Unit] = []
     if folder is not None:
         units = _write(folder, split(parts, lambda piece: count([piece])[0]))
@@ -142,10 +142,10 @@ def _estimates(texts: Sequence[str]) -> list[int]:
     return [-(-len(text) // 4) for text in texts]
 
 
-def _windows(config: Config, gate: str | None, key: str | None, path: Path | None) -> list[tuple[str, int, int]]:
+def _windows(config: Config, running: Running) -> list[tuple[str, int, int]]:
     """Model, window and budget: as the running gate has them, else as the configuration says."""
     try:
-        models = Running.named(gate, key, path).status()["models"]
+        models = running.status()["models"]
         chats = [row for row in models if row.get("window") and not row.get("embed_limit")]
         rows = [(str(row["name"]), row["window"], row["budget"]) for row in chats]
     except (NoAnswer, Unusable):

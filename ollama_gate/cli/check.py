@@ -19,40 +19,44 @@ from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer
 from ollama_gate.cli.ask import ask
 from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, in_order, worst
 from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.running import Front, Named, front, gate_options
 from ollama_gate.config import Config
 from ollama_gate.machine import memory_bytes
 
 MOST_MODELS: Final = 500
 _MANY: Final = 20
 """Models from which on a bar is shown while they are asked for."""
+START: Final = "Start Ollama, or say where it is: upstream.url, OLLAMA_UPSTREAM, or --gate for that of a running gate"
 _ALIKE: Final = 5
 """Findings that are put right alike and are shown by themselves; JSON has all."""
 _STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 
 
 @click.command("check")
+@gate_options
 @config_option
 @click.option("--strict", is_flag=True, help="Warnings fail too, for example a model without a declared budget.")
 @click.option("--offline", is_flag=True, help="Check the file only; do not ask Ollama.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, path: Path | None, *, strict: bool, offline: bool, as_json: bool) -> None:
+def command(ctx: click.Context, *, gate: Named, path: Path | None, strict: bool, offline: bool, as_json: bool) -> None:
     """Check the configuration, and whether Ollama agrees with it.
 
     Says which models have no declared window or budget, and names the way to put each finding right. Exit code 0 when
-    nothing has to be put right, 1 when something has, 2 when the configuration cannot be used, 3 when Ollama does not
-    answer.
+    there is no error (with --strict no warning either), 1 when there is one, 2 when the configuration cannot
+    be used, 3 when Ollama does not answer.
     """
-    config, file = configuration(path)
+    before = Front(*configuration(path)) if offline else front(gate, path)
+    config = before.config
     seen, silence = None, ""
     if not offline:
         try:
-            seen = look(config.upstream.url)
+            seen = look(before.url)
         except NoAnswer as error:
             silence = error.message
     findings = in_order([*examine(config, seen), *([] if offline else archived(config))])
     if silence:
-        findings.insert(0, Finding(Level.ERROR, "Ollama", silence, "start Ollama, or correct upstream.url"))
+        findings.insert(0, Finding(Level.ERROR, "Ollama", silence, START))
     failed = worst(findings, strict=strict)
     code = NO_ANSWER if silence else FINDINGS if failed else 0
     if as_json:
@@ -60,8 +64,9 @@ def command(ctx: click.Context, path: Path | None, *, strict: bool, offline: boo
             json.dumps(
                 {
                     "ok": code == 0,
-                    "file": str(file) if file else None,
-                    "upstream": config.upstream.url,
+                    "file": str(before.file) if before.file else None,
+                    "upstream": before.url,
+                    "upstream_from": before.gate or "configuration",
                     "version": seen.version if seen else None,
                     "findings": [asdict(finding) for finding in findings],
                 },
@@ -70,7 +75,7 @@ def command(ctx: click.Context, path: Path | None, *, strict: bool, offline: boo
             )
         )
     else:
-        show(findings, file, config.upstream.url, seen)
+        show(findings, before, seen)
     ctx.exit(code)
 
 
@@ -106,12 +111,12 @@ def look(url: str) -> Seen:
     return Seen(version, tuple(card for card in cards if card), tuple(resident), memory_bytes())
 
 
-def must_look(url: str) -> Seen:
+def must_look(before: Front) -> Seen:
     """As `look`, for commands that can do nothing without it: the error names the fix."""
     try:
-        return look(url)
+        return look(before.url)
     except NoAnswer as silent:
-        raise NoAnswer(f"{silent.message}. Start Ollama, or correct upstream.url") from silent
+        raise NoAnswer(f"{silent.message}. {START}") from silent
 
 
 def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:
@@ -153,12 +158,13 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
     return [row for row in models or [] if isinstance(row, dict)]
 
 
-def show(findings: list[Finding], file: Path | None, url: str, seen: Seen | None) -> None:
+def show(findings: list[Finding], before: Front, seen: Seen | None) -> None:
     """Write findings for people, those that are put right alike together."""
     console = Console(highlight=False)
-    console.print(Text(f"configuration  {file or 'defaults (there is no file)'}"))
+    console.print(Text(f"configuration  {before.file or 'defaults (there is no file)'}"))
     if seen:
-        console.print(Text(f"Ollama         {url}, version {seen.version}, {len(seen.cards)} local models"))
+        console.print(Text(f"Ollama         {before.url}, version {seen.version}, {len(seen.cards)} local models"))
+        console.print(Text(f"               {before.source}", style="dim"))
     if not findings:
         console.print(Text("nothing to put right", style="green"))
         return

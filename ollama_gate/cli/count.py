@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ollama_gate.cli import FINDINGS, Unusable
-from ollama_gate.cli.options import config_option, json_option
-from ollama_gate.cli.running import Running, gate_options, message
+from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.running import Named, Running, gate_options, message
 
 _BAR: Final = 60
 _SHOWN: Final = 10
@@ -40,8 +40,7 @@ def command(
     *,
     model: str | None,
     route: str | None,
-    gate: str | None,
-    key: str | None,
+    gate: Named,
     path: Path | None,
     as_json: bool,
 ) -> None:
@@ -51,7 +50,7 @@ def command(
     several of them, JSON is a list and a total is shown. Exit code 0 when all would be let through, 1 when one would be
     refused, 2 when one cannot be counted, 3 when the gate does not answer.
     """
-    running = Running.named(gate, key, path)
+    running = Running.named(gate, configuration(path)[0])
     question = "/gate/count?detail=1" + (f"&route={quote(route, safe='/')}" if route else "")
     asked = files or (cast("BinaryIO", click.open_file("-", "rb")),)
     answers: list[tuple[str, dict[str, Any]]] = []

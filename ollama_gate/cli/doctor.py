@@ -13,11 +13,11 @@ from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.versions import Features
 from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer, Unusable
 from ollama_gate.cli.ask import ask
-from ollama_gate.cli.check import archived, look, show
+from ollama_gate.cli.check import START, archived, look, show
 from ollama_gate.cli.diagnosis import diagnose, heard
 from ollama_gate.cli.findings import Finding, Level, Seen, examine, in_order, worst
 from ollama_gate.cli.options import config_option, configuration, json_option
-from ollama_gate.cli.running import Running, gate_options
+from ollama_gate.cli.running import Front, Named, Running, front, gate_options
 from ollama_gate.cli.surroundings import look_around
 from ollama_gate.config import Config
 from ollama_gate.policies import Policies
@@ -40,8 +40,7 @@ def command(
     yes: bool,
     no_probe: bool,
     strict: bool,
-    gate: str | None,
-    key: str | None,
+    gate: Named,
     path: Path | None,
     as_json: bool,
 ) -> None:
@@ -49,24 +48,29 @@ def command(
 
     More than `check`: it reads the environment of the Ollama on this machine (its process, its systemd unit, its log),
     looks for connections that pass the gate and for models that spill into host memory, and tries whether an overlong
-    prompt really ends in 400, which it asks about first. Run it as root to see everything. Exit code 0 when nothing has
-    to be put right, 1 when something has, 2 when the configuration cannot be used, 3 when Ollama does not answer.
+    prompt really ends in 400, which it asks about first. Run it as root to see everything. Exit code 0 when there is
+    no error (with --strict no warning either), 1 when there is one, 2 when the configuration cannot be used, 3 when
+    Ollama does not answer.
     """
-    config, file = configuration(path)
+    try:
+        before = front(gate, path)
+    except NoAnswer:  # the probe says so
+        before = Front(*configuration(path))
+    config = before.config
     seen, silence = None, ""
     good: list[str] = []
     with Console(stderr=True).status("looking", spinner="dots") if sys.stderr.isatty() else _Quietly():
         try:
-            seen = look(config.upstream.url)
+            seen = look(before.url)
         except NoAnswer as error:
             silence = error.message
         around = look_around(config.upstream.address, config.server.address, log=config.upstream.log)
     findings = [*examine(config, seen), *archived(config)]
     if seen is None:
-        findings.insert(0, Finding(Level.ERROR, "Ollama", silence, "start Ollama, or correct upstream.url"))
+        findings.insert(0, Finding(Level.ERROR, "Ollama", silence, START))
     else:
         findings += diagnose(config, seen, around)
-        running = Running.named(gate, key, path)
+        running = Running.named(gate, config)
         with suppress(NoAnswer, Unusable):  # whether it runs is told by the probe
             findings += heard(running.status())
         if not no_probe:
@@ -76,8 +80,9 @@ def command(
     if as_json:
         told = {
             "ok": code == 0,
-            "file": str(file) if file else None,
-            "upstream": config.upstream.url,
+            "file": str(before.file) if before.file else None,
+            "upstream": before.url,
+            "upstream_from": before.gate or "configuration",
             "version": seen.version if seen else None,
             "environment_from": around.source or None,
             "environment": around.environment,
@@ -86,7 +91,7 @@ def command(
         }
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     else:
-        show(findings, file, config.upstream.url, seen)
+        show(findings, before, seen)
         for line in ([f"Ollama's environment was read from {around.source}"] if around.source else []) + good:
             click.echo(line)
     ctx.exit(code)

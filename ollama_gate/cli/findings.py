@@ -15,12 +15,15 @@ from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.names import canonical, display
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
+from ollama_gate.config.units import format_size
 from ollama_gate.launching import launch_plan, memory_policy
 from ollama_gate.policies import Policies
 
 PAD: Final = 256
 """llama-server rounds a slot up to a multiple of this many tokens."""
 GIB: Final = 1024**3
+LEAST_LIMIT: Final = 64 * 1024**2
+"""Bytes; a limit below is a slip of the pen."""
 AGENTS_GIVE_UP: Final = 300.0
 
 
@@ -110,6 +113,11 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _configuration(config: Config) -> Iterator[Finding]:
+    limit = config.memory.limit
+    if isinstance(limit, int) and limit < LEAST_LIMIT:
+        fix = f'limit = "{limit}GiB", if that was meant' if 0 < limit <= 4096 else 'write it with its unit, "24GiB"'
+        what = f"{format_size(limit)} is less than any model takes: every request would be refused"
+        yield Finding(Level.ERROR, "memory.limit", what, fix)
     for name in ["", *config.models]:
         policy, about = config.model_policy(name), display(name) if name else "[defaults]"
         own = config.models.get(name, config.defaults)

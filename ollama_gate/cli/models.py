@@ -17,7 +17,8 @@ from ollama_gate.catalog.names import canonical
 from ollama_gate.catalog.versions import Features
 from ollama_gate.cli.check import must_look
 from ollama_gate.cli.findings import Seen
-from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.options import config_option, json_option
+from ollama_gate.cli.running import Named, front, gate_options
 from ollama_gate.cli.terminal import wide
 from ollama_gate.config import Config
 from ollama_gate.launching import launch_plan
@@ -46,19 +47,21 @@ class Row:
 
 
 @click.command("models")
+@gate_options
 @config_option
 @json_option
-def command(path: Path | None, *, as_json: bool) -> None:
+def command(*, gate: Named, path: Path | None, as_json: bool) -> None:
     """Show what each installed model gets: window, budget, slots and memory.
 
     Exit code 0, 2 when the configuration cannot be used, 3 when Ollama does not answer.
     """
-    config, _ = configuration(path)
-    rows = list(rows_of(config, must_look(config.upstream.url)))
+    before = front(gate, path)
+    rows = list(rows_of(before.config, must_look(before)))
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
         return
     console = wide()
+    console.print(Text(f"Ollama at {before.url}, {before.source}", style="dim"))
     if not rows:
         console.print(Text("no model is installed: `ollama pull llama3.2` gets one"))
         return

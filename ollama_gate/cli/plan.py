@@ -17,20 +17,35 @@ from ollama_gate.catalog.names import canonical, is_valid
 from ollama_gate.cli import FINDINGS, Unusable
 from ollama_gate.cli.check import must_look
 from ollama_gate.cli.findings import Seen
-from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.options import config_option, json_option
+from ollama_gate.cli.running import Front, Named, front, gate_options
+from ollama_gate.config.model import MIB
 from ollama_gate.config.units import format_size, parse_size
 from ollama_gate.launching import launch_plan, memory_policy
 
 
 @click.command("plan")
 @config_option
-@click.option("--memory", "size", metavar="SIZE", help='What models may take, as "24GiB". Default: memory.limit.')
+@click.option(
+    "--memory",
+    "size",
+    metavar="SIZE",
+    help='What models may take, as "24GiB". Default: memory.limit, else what this machine has.',
+)
 @click.option("--model", "models", multiple=True, metavar="NAME", help="Only this model; may be given again.")
 @click.option("--gpus", type=click.IntRange(0, 64), help="GPUs to spread a model over. Default: memory.gpus.")
+@gate_options
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, path: Path | None, size: str | None, models: tuple[str, ...], gpus: int | None, *, as_json: bool
+    ctx: click.Context,
+    *,
+    size: str | None,
+    models: tuple[str, ...],
+    gpus: int | None,
+    gate: Named,
+    path: Path | None,
+    as_json: bool,
 ) -> None:
     """Show which num_ctx, num_parallel and kv_cache_type fit into a memory size, for installed models.
 
@@ -38,14 +53,14 @@ def command(
     attention and a q8_0 cache, then raise the window until it would not fit any more. Exit code 0 when some model
     fits, 1 when none does, 2 when the arguments cannot be used, 3 when Ollama does not answer.
     """
-    config, _ = configuration(path)
-    seen = must_look(config.upstream.url)
+    before = front(gate, path)
+    config, seen = before.config, must_look(before)
     cards = _chosen(seen, models)
     devices = gpus if gpus is not None else seen.gpus(config)
     policy = memory_policy(config, machine=seen.machine, gpus=devices)
-    limit = _bytes(size) if size is not None else policy.limit
+    limit, limit_from = (policy.limit, "memory.limit") if size is None else (_bytes(size), "--memory")
     if limit is None:
-        raise Unusable('say how much memory there is: --memory 24GiB, or limit = "24GiB" under [memory]')
+        limit, limit_from = _of_machine(before, seen, devices), "machine"
     planner = Planner(limit, policy.counts_host)
     plans, unknown = [], {}
     for card in cards:
@@ -60,9 +75,15 @@ def command(
         plans.append(planner.plan(card.name, shape, launch))
     plans = in_order(plans)
     if as_json:
-        click.echo(_json(planner, devices, plans, unknown))
+        head = {"upstream": before.url, "upstream_from": before.gate or "configuration", "memory_from": limit_from}
+        click.echo(_json(head, planner, devices, plans, unknown))
     else:
-        _print(planner, config.memory.host_cache_per_model, plans, unknown)
+        console = Console(highlight=False)
+        console.print(Text(f"Ollama at {before.url}, {before.source}", style="dim"))
+        if limit_from == "machine":
+            told = f"memory.limit is not set: {_gib(limit)} is this machine's memory less memory.reserve"
+            console.print(Text(f"{told}; --memory SIZE plans for another", style="dim"))
+        _print(console, planner, config.memory.host_cache_per_model, plans, unknown)
     ctx.exit(0 if any(plan.fits for plan in plans) else FINDINGS)
 
 
@@ -76,6 +97,19 @@ def _chosen(seen: Seen, names: tuple[str, ...]) -> list[ModelCard]:
     return [local[key] for key in keys.values()]
 
 
+def _of_machine(before: Front, seen: Seen, gpus: int) -> int:
+    """What "auto" would be, where nobody named a limit and the models lie in this machine's memory.
+
+    Raises:
+        Unusable: they lie elsewhere.
+    """
+    memory = before.config.memory.model_copy(update={"limit": "auto"})
+    policy = memory_policy(before.config.model_copy(update={"memory": memory}), machine=seen.machine, gpus=gpus)
+    if not policy.limit or not policy.counts_host or not before.config.upstream.address.here:
+        raise Unusable('say how much memory there is: --memory 24GiB, or limit = "24GiB" under [memory]')
+    return policy.limit
+
+
 def _bytes(text: str) -> int:
     try:
         return parse_size(text)
@@ -83,16 +117,18 @@ def _bytes(text: str) -> int:
         raise Unusable(f"--memory: {bad}") from bad
 
 
-def _json(planner: Planner, gpus: int, plans: list[ModelPlan], unknown: dict[str, str]) -> str:
+def _json(head: dict[str, str], planner: Planner, gpus: int, plans: list[ModelPlan], unknown: dict[str, str]) -> str:
     told = [{**asdict(plan), "fits": plan.fits} for plan in plans]
-    head = {"memory_bytes": planner.limit, "counts_host": planner.counts_host, "gpus": gpus}
-    return json.dumps({**head, "models": told, "unknown": unknown}, indent=2, ensure_ascii=False)
+    memory = {"memory_bytes": planner.limit, "counts_host": planner.counts_host, "gpus": gpus}
+    return json.dumps({**head, **memory, "models": told, "unknown": unknown}, indent=2, ensure_ascii=False)
 
 
-def _print(planner: Planner, host_cache: int, plans: list[ModelPlan], unknown: dict[str, str]) -> None:
-    console = Console(highlight=False)
+def _print(
+    console: Console, planner: Planner, host_cache: int, plans: list[ModelPlan], unknown: dict[str, str]
+) -> None:
     what = "host memory included" if planner.counts_host else "on the GPU"
-    console.print(Text(f"largest num_ctx within {format_size(planner.limit)}, {what}; the biggest model first"))
+    size = format_size(planner.limit) if planner.limit % MIB == 0 else _gib(planner.limit)
+    console.print(Text(f"largest num_ctx within {size}, {what}; the biggest model first"))
     if planner.counts_host and host_cache:
         cache = f"{format_size(host_cache)} of it may fill up with old prompts of each model that chats"
         console.print(Text(f"{cache} (LLAMA_ARG_CACHE_RAM for Ollama, memory.host_cache_per_model here)", style="dim"))

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ollama_gate.cli import NoAnswer
-from ollama_gate.cli.options import config_option, json_option
-from ollama_gate.cli.running import Running, gate_options
+from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.running import Named, Running, gate_options
 from ollama_gate.cli.terminal import wide
 
 _GIB: Final = 1024**3
@@ -27,15 +27,13 @@ _BAR: Final = 40
 @gate_options
 @config_option
 @json_option
-def command(
-    *, once: bool, interval: float, gate: str | None, key: str | None, path: Path | None, as_json: bool
-) -> None:
+def command(*, once: bool, interval: float, gate: Named, path: Path | None, as_json: bool) -> None:
     """Show what a running gate does: models, slots, memory, and the requests under way. Ctrl-C ends it.
 
     JSON is what /gate/status gives, once. Exit code 0, 2 when the configuration cannot be used or a key is needed, 3
     when the gate does not answer.
     """
-    running = Running.named(gate, key, path)
+    running = Running.named(gate, configuration(path)[0])
     status = _status(running)
     if as_json:
         click.echo(json.dumps(status, indent=2, ensure_ascii=False))
@@ -100,7 +98,7 @@ def _models(status: Mapping[str, Any]) -> Table:
         slots, memory, counts = _map(model, "slots"), _map(model, "memory"), _map(model, "counts")
         waiting = slots.get("waiting") or 0
         booked = memory.get("booked") or 0
-        believed = counts.get("rendering_believed") and counts.get("vocabulary_believed")
+        rung = counts.get("rung")
         table.add_row(
             Text(str(model.get("name", "")), style="bold"),
             str(memory.get("stage", "")),
@@ -110,7 +108,7 @@ def _models(status: Mapping[str, Any]) -> Table:
             Text(str(waiting or ""), style="yellow"),
             _time(slots.get("oldest_wait_seconds")),
             f"{booked / _GIB:.1f} GiB" if booked else "",
-            Text("exact" if believed else "not exact", style="green" if believed else "dim"),
+            Text(rung or "not yet", style="green" if rung == "exact" else "dim"),
         )
     return table
 

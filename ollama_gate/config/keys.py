@@ -108,7 +108,7 @@ def _percent(value: object) -> object:
 Size = Annotated[
     int,
     BeforeValidator(parse_size),
-    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^\d+(\.\d+)? ?([KMGT]i?B|B)?$", "minimum": 0}),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": r"^(0|\d+(\.\d+)? ?([KMGT]i?B|B))$", "minimum": 0}),
 ]
 """Bytes, written as "24GiB"."""
 

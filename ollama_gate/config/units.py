@@ -25,6 +25,8 @@ _TIME_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|[smhd])", re.ASCII)
 def parse_size(value: object) -> int:
     """Bytes for a size such as "24GiB" (1024 based), "24 GB" (1000 based) or a whole number of bytes.
 
+    A text without a unit is refused unless it is "0": who writes "24" means 24 GiB.
+
     Raises:
         ValueError: with a sentence that says how to write it.
     """
@@ -41,6 +43,10 @@ def parse_size(value: object) -> int:
     if unit.lower() in {"k", "m", "g", "t"}:
         raise ValueError(
             f"{value!r} is ambiguous: write {number}{unit.upper()}iB (1024 based) or {number}{unit.upper()}B"
+        )
+    if not unit and Fraction(number):
+        raise ValueError(
+            f'{value!r} is a size without a unit: write "{number}GiB" or "{number}MiB" ("{number}B" for bytes)'
         )
     factor = _SIZE_UNITS.get(unit.lower() or "b")
     if factor is None:

@@ -96,7 +96,7 @@ class Counter:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
-    def _asks(self) -> bool:
+    def asks(self) -> bool:
         """Whether Ollama may be asked for the text of a prompt, and would tell it."""
         return self._policy.ask_upstream and self._features.shows_prompts
 
@@ -360,7 +360,7 @@ class Counter:
         """Compare the text made here with Ollama's on probe conversations; one difference is enough."""
         meter = known.meter
         try:
-            if meter is None or meter.renderer.why or not self._asks:
+            if meter is None or meter.renderer.why or not self.asks:
                 return
             different = await differing_probe(
                 meter.renderer, lambda request: self._probe(request, known.card, room), self._now
@@ -389,7 +389,7 @@ class Counter:
             except RenderError as failure:
                 why = str(failure)
         why = known.trust.why or why
-        if self._asks:
+        if self.asks:
             least, images = await self._in_thread(meter.estimate, request)
             if least * 0.8 > grace_limit(room) and not await self._loaded(known.card):
                 return known.estimated(

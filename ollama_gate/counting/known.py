@@ -60,6 +60,22 @@ class Known:
         """What is worth keeping."""
         return Learned(self.trust, self.checked, self.image_tokens)
 
+    def called(self, *, asks: bool) -> Rung | None:
+        """What the count of a text without images is called as things stand; None before its tokenizer is there.
+
+        Args:
+            asks: whether Ollama may be asked for the text of a prompt that cannot be made here.
+        """
+        if self.meter is None:
+            return Rung.BOUND if self.why else None
+        if not self.trust.vocabulary or self.unconfirmed:
+            return Rung.ESTIMATE
+        if self.card.embeds:
+            return Rung.EXACT
+        if self.trust.rendering and not self.meter.renderer.why:
+            return Rung.EXACT if self.checked or self.trust.agreed else Rung.ESTIMATE
+        return Rung.EXACT if asks else Rung.ESTIMATE
+
     def remember(self, learned: Learned | None) -> None:
         """Go on with what was learned before."""
         if learned is not None:

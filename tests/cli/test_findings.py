@@ -224,3 +224,19 @@ def test_compaction_and_archive_are_named_where_one_goes_without_the_other() -> 
     assert said(examine(config(a=compacting), seen(card("a:latest")))) == [("note", "archive.enabled")]
     assert said(examine(config().model_copy(update={"archive": archive}), None)) == [("note", "archive.enabled")]
     assert examine(config(compacting).model_copy(update={"archive": archive}), None) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "found"),
+    [
+        (24, ['24B is less than any model takes: every request would be refused → limit = "24GiB", if that was meant']),
+        (2**26 - 1, ["67108863B is less than any model takes: every request would be refused → write it"]),
+        (2**26, []),
+    ],
+)
+def test_a_memory_limit_that_no_model_fits_into_is_an_error(limit: int, found: list[str]) -> None:
+    config = Config.model_validate({"memory": {"limit": limit}})
+    told = [f"{one.what} → {one.fix}" for one in examine(config, None) if one.about == "memory.limit"]
+    assert len(told) == len(found)
+    assert all(said.startswith(start) for said, start in zip(told, found, strict=True))
+    assert worst(examine(config, None), strict=False) is bool(found)

@@ -67,4 +67,4 @@ def test_an_ollama_without_models_says_how_to_get_one(tmp_path: Path, ollama: Ca
 def test_a_silent_ollama_is_an_exit_code_of_its_own(tmp_path: Path) -> None:
     done = models(tmp_path, "127.0.0.1:1")
     assert done.exit_code == 3
-    assert "Start Ollama, or correct upstream.url" in done.stderr
+    assert "Start Ollama, or say where it is" in done.stderr

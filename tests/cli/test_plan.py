@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ollama_gate.cli import main
+from ollama_gate.cli import check, main
 from support.canned import Canned, canned
 from support.shows import PUBLISHED
 
@@ -71,7 +71,20 @@ def test_the_prompt_cache_is_named_where_it_counts(tmp_path: Path, ollama: Canne
 def test_the_limit_of_the_configuration_is_taken_where_none_is_said(tmp_path: Path, ollama: Canned) -> None:
     limited = "[memory]\nlimit = '10GiB'\n"
     assert json.loads(plan(tmp_path, ollama.url, "--json", text=limited).stdout)["memory_bytes"] == 10 * GIB
-    done = plan(tmp_path, ollama.url)
+
+
+def test_without_a_limit_it_is_the_memory_of_this_machine(
+    tmp_path: Path, ollama: Canned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "memory_bytes", lambda: 12 * GIB)
+    told = json.loads(plan(tmp_path, ollama.url, "--json").stdout)
+    assert (told["memory_bytes"], told["memory_from"]) == (10 * GIB, "machine")  # 2 GiB are memory.reserve
+    assert (told["upstream"], told["upstream_from"]) == (ollama.url, "configuration")
+    assert "memory.limit is not set: 10.0 GiB is this machine's memory" in plan(tmp_path, ollama.url).stdout
+
+
+def test_the_memory_of_this_machine_says_nothing_of_a_gpu(tmp_path: Path, ollama: Canned) -> None:
+    done = plan(tmp_path, ollama.url, "--gpus", "1")
     assert (done.exit_code, "--memory 24GiB" in done.stderr) == (2, True)
 
 

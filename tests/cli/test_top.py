@@ -79,6 +79,29 @@ async def test_a_running_gate_is_shown() -> None:
     assert "no request under way" in told
 
 
+@pytest.mark.parametrize("model", ["rehearsal-go", "rehearsal-renderer", "rehearsal"])
+async def test_counts_are_called_what_the_gate_calls_them(model: str) -> None:
+    hello = {"model": model, "stream": False, "messages": [{"role": "user", "content": "hi"}]}
+    async with Rehearsal(Settings()) as ollama, running_gate(ollama.url) as gate:
+        rungs = []
+        for _ in range(2):
+            counted = (await ask(gate.address, "POST", "/gate/count", hello)).json["rung"]
+            [told] = [
+                one
+                for one in (await ask(gate.address, "GET", "/gate/status")).json["models"]
+                if one["name"] == f"{model}:latest"
+            ]
+            assert told["counts"]["rung"] == counted
+            rungs.append(counted)
+            assert (await ask(gate.address, "POST", "/api/chat", hello)).status == 200
+    assert rungs[1] == "exact"
+
+
+@pytest.mark.parametrize(("rung", "said"), [("exact", "exact"), ("estimate", "estimate"), (None, "not yet")])
+def test_the_word_for_counts_is_the_gates(rung: str | None, said: str) -> None:
+    assert said in shown({"models": [{"name": "a", "counts": {"rung": rung, "rendering_believed": True}}]})
+
+
 def test_live_it_waits_for_a_gate_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     screens: list[str] = []
 

@@ -15,7 +15,7 @@ from ollama_gate.config.units import format_duration, format_size, parse_duratio
         ("1.5 kib", 1536),
         ("0.3B", 0),
         ("512MiB", 512 * 1024**2),
-        ("7", 7),
+        ("0", 0),
         ("7B", 7),
         ("2TiB", 2 * 1024**4),
         (0, 0),
@@ -30,6 +30,8 @@ def test_a_size_is_a_number_of_bytes(text: object, size: int) -> None:
     ("text", "hint"),
     [
         ("24G", "24GiB"),
+        ("24", '"24GiB" or "24MiB"'),
+        ("1048576", "1048576B"),
         ("24 parsecs", "not a unit"),
         ("", "not a size"),
         ("-1GiB", "not a size"),
