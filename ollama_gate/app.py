@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from ollama_gate import __version__, refusals, shown, v1
+from ollama_gate import __version__, pauses, refusals, shown, v1
 from ollama_gate.access.keys import Right
 from ollama_gate.access.origins import opened, preflight
 from ollama_gate.catalog.names import canonical
@@ -26,6 +26,7 @@ from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.own import OwnEndpoints
 from ollama_gate.passthrough import pass_through
+from ollama_gate.receive import at_work
 from ollama_gate.routes import CHANGES_MODELS, LANES, decoded, refused, right_for
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
@@ -245,10 +246,12 @@ async def _serve(config: Config, load_again: LoadConfig) -> int:
     await gate.start()
     host, port = gate.address
     notifier.ready(f"serving on {host}:{port}")
-    watchdog = spawn(notifier.watch(), name="watchdog")
+    pauses.shorten()
+    beside = (spawn(notifier.watch(), name="watchdog"), spawn(pauses.tidy(at_work), name="look for cycles"))
     await stopping.wait()
     notifier.stopping()
-    watchdog.cancel()
+    for task in beside:
+        task.cancel()
     await gate.stop()
     return 0
 

@@ -25,6 +25,7 @@ T = TypeVar("T")
 ELSEWHERE: Final = 128 * 1024
 """Bytes from which on a body is none of the loop's business."""
 _THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="body")
+_doing: Final[set[asyncio.Future[Any]]] = set()
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PART = 256
@@ -166,7 +167,15 @@ async def _one_by_one(pieces: list[bytes | memoryview]) -> AsyncIterator[bytes]:
 
 async def elsewhere(work: Callable[[], T]) -> T:
     """The result of a pure function that takes long, from a thread."""
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+    doing = asyncio.get_running_loop().run_in_executor(_THREADS, work)
+    _doing.add(doing)
+    doing.add_done_callback(_doing.discard)
+    return await doing
+
+
+def at_work() -> bool:
+    """Whether a large body is being read in a thread."""
+    return bool(_doing)
 
 
 _PACKED: Final = 4 * 1024

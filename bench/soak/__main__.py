@@ -158,8 +158,11 @@ async def _ready(running: Running, gate: "subprocess.Popen[bytes]") -> None:
 def slow_streams(port: int, count: int, core: int) -> Iterator["subprocess.Popen[str]"]:
     """The process that reads slow streams."""
     command = [sys.executable, "-m", "bench.soak.streams", "--port", str(port), "--count", str(count)]
-    process = subprocess.Popen([*command, "--model", steps.SLOW], stdout=subprocess.PIPE, text=True, cwd=_ROOT)
+    process = subprocess.Popen(
+        [*command, "--model", steps.SLOW], stdout=subprocess.PIPE, text=True, cwd=_ROOT, start_new_session=True
+    )
     os.sched_setaffinity(process.pid, {core})
+    processes.as_nice(process.pid)
     try:
         yield process
     finally:
