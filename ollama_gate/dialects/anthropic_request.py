@@ -20,16 +20,14 @@ from ollama_gate.dialects.go_fields import (
     text,
     texts,
 )
+from ollama_gate.dialects.server_tools import NOTE_PASSED, goes_on, search_function, without_namesakes
 from ollama_gate.dialects.translation import (
     NOTE_CONTENT_LEFT_OUT,
-    NOTE_SERVER_TOOLS_LEFT_OUT,
-    NOTE_SERVER_TOOLS_PASSED,
     NOTE_TOOL_CHOICE_IGNORED,
     NOTE_TOOL_CHOICE_NONE,
     ServerTools,
     inference_request,
     quoted,
-    server_tool_refused,
 )
 from ollama_gate.requests import InferenceRequest, Json, Kind
 
@@ -55,21 +53,11 @@ _TOOL: Final = REQUEST.within("tools", "Tool")
 _MESSAGE_TYPE: Final = 'struct { Role string "json:\\"role\\""; Content json.RawMessage "json:\\"content\\"" }'
 _SERVER_TOOLS: Final = ("web_search", "web_fetch", "code_execution", "tool_search_tool", "mcp_toolset")
 """Beginnings of the types of tools that a server runs; a date follows. Of these Ollama runs web_search."""
-_WEB_SEARCH: Final[Json] = {
-    "type": "function",
-    "function": {
-        "name": "web_search",
-        "description": (
-            "Search the web for current information. Use this to find up-to-date information about any topic."
-        ),
-        "parameters": {
-            "type": "object",
-            "required": ["query"],
-            "properties": {"query": {"type": "string", "description": "The search query to look up on the web"}},
-        },
-    },
-}
-"""What the model sees of a web search that Ollama runs (`convertTool`)."""
+_WEB_SEARCH: Final = search_function(
+    "Search the web for current information. Use this to find up-to-date information about any topic.",
+    "The search query to look up on the web",
+)
+"""As `convertTool` has it."""
 
 
 def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "drop") -> InferenceRequest:
@@ -138,7 +126,7 @@ def _translated(
         asked_output=asked,
         notes=notes,
         empty=not messages,
-        as_it_came=NOTE_SERVER_TOOLS_PASSED in notes,
+        as_it_came=NOTE_PASSED in notes,
     )
 
 
@@ -195,16 +183,9 @@ def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json
         type_ = text(tool, "type", _TOOL)
         if not type_.startswith(_SERVER_TOOLS):
             native.append(_function(tool))
-        elif server_tools == "refuse":
-            raise server_tool_refused()
-        elif server_tools == "drop":
-            notes.append(NOTE_SERVER_TOOLS_LEFT_OUT)
-        else:
-            notes.append(NOTE_SERVER_TOOLS_PASSED)
+        elif goes_on(server_tools, notes):
             native.append(_WEB_SEARCH if type_.startswith("web_search") else _function(tool))
-    if _WEB_SEARCH in native:
-        # The built-in search owns the name: a function of the client's with it would make a call ambiguous.
-        native = [tool for tool in native if tool is _WEB_SEARCH or tool["function"]["name"] != "web_search"]
+    native = without_namesakes(native, _WEB_SEARCH)
     if native and wish == "none":
         notes.append(NOTE_TOOL_CHOICE_NONE)
         return []

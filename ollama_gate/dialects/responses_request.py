@@ -10,15 +10,13 @@ from typing import Any, Final
 from ollama_gate.dialects.go_fields import Place, element, flag, integer, items, number, record, text, texts
 from ollama_gate.dialects.go_json import sorted_keys
 from ollama_gate.dialects.responses_input import input_messages
+from ollama_gate.dialects.server_tools import NOTE_PASSED, goes_on, search_function, without_namesakes
 from ollama_gate.dialects.translation import (
     NOTE_NO_STATE,
-    NOTE_SERVER_TOOLS_LEFT_OUT,
-    NOTE_SERVER_TOOLS_PASSED,
     NOTE_TOOL_CHOICE_IGNORED,
     NOTE_TOOL_CHOICE_NONE,
     ServerTools,
     inference_request,
-    server_tool_refused,
     think_of_effort,
 )
 from ollama_gate.requests import InferenceRequest, Json, Kind
@@ -47,19 +45,8 @@ REQUEST: Final = Place("ResponsesRequest")
 TOOL: Final = REQUEST.within("tools", "ResponsesTool")
 _CLIENT_TOOLS: Final = frozenset({"", "function", "namespace", "custom"})
 """Tools that the caller runs; any other type is one that OpenAI, or for web_search Ollama, would run."""
-_WEB_SEARCH: Final[Json] = {
-    "type": "function",
-    "function": {
-        "name": "web_search",
-        "description": "Search the web for current information.",
-        "parameters": {
-            "type": "object",
-            "required": ["query"],
-            "properties": {"query": {"type": "string", "description": "The search query."}},
-        },
-    },
-}
-"""What the model sees of a web search that Ollama runs (`WebSearchFunctionTool`)."""
+_WEB_SEARCH: Final = search_function("Search the web for current information.", "The search query.")
+"""As `WebSearchFunctionTool` has it."""
 
 
 def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "drop") -> InferenceRequest:
@@ -112,7 +99,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         asked_output=asked,
         notes=notes,
         empty=not native["messages"],
-        as_it_came=NOTE_SERVER_TOOLS_PASSED in notes,
+        as_it_came=NOTE_PASSED in notes,
     )
 
 
@@ -165,17 +152,9 @@ def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json
         kind = text(tool, "type", TOOL)
         if kind in _CLIENT_TOOLS:
             native.extend(_expanded(tool))
-        elif server_tools == "refuse":
-            raise server_tool_refused()
-        elif server_tools == "drop":
-            notes.append(NOTE_SERVER_TOOLS_LEFT_OUT)
-        else:
-            notes.append(NOTE_SERVER_TOOLS_PASSED)
+        elif goes_on(server_tools, notes):
             native.extend([_WEB_SEARCH] if kind == "web_search" else _expanded(tool))
-    if _WEB_SEARCH in native:
-        # The built-in search owns the name: a function of the client's with it would make a call ambiguous.
-        native = [tool for tool in native if tool is _WEB_SEARCH or tool["function"]["name"] != "web_search"]
-    return native
+    return without_namesakes(native, _WEB_SEARCH)
 
 
 def _expanded(tool: Json) -> list[Json]:

@@ -31,8 +31,6 @@ SESSION_HEADERS: Final = (
 
 NOTE_TOOL_CHOICE_NONE: Final = "tool_choice none: the tools were left out"
 NOTE_TOOL_CHOICE_IGNORED: Final = "tool_choice is not enforced by Ollama"
-NOTE_SERVER_TOOLS_LEFT_OUT: Final = "server-side tools were left out"
-NOTE_SERVER_TOOLS_PASSED: Final = "server-side tools are run by Ollama, unguarded"
 NOTE_CONTENT_LEFT_OUT: Final = "content blocks of a kind Ollama does not know were left out"
 NOTE_NO_STATE: Final = "previous_response_id and conversation are ignored: Ollama keeps no responses"
 NOTE_ONE_CHOICE: Final = "n is ignored: Ollama gives one choice"
@@ -189,19 +187,6 @@ def think_of_effort(effort: str) -> bool | str | None:
 def quoted(value: str) -> str:
     """A text in quotes, as Go's `%q` has it for ordinary characters."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
-
-
-def server_tool_refused() -> Refused:
-    """The refusal of tools that would run inside Ollama, where the operator wants them refused."""
-    return Refused(
-        Refusal(
-            400,
-            "server_tools_not_allowed",
-            "The request declares a server-side tool such as web_search. What such a tool adds to the prompt inside "
-            "Ollama cannot be counted, so this gate does not allow them. Leave the tool out.",
-            param="tools",
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True)
