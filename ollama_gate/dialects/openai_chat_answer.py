@@ -5,15 +5,13 @@ cached tokens are reported where they are known.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from ollama_gate.dialects.go_json import go_json
 from ollama_gate.dialects.openai_chat_request import include_usage as wants_usage
-from ollama_gate.dialects.openai_errors import error_json
-from ollama_gate.dialects.openai_usage import usage_object
+from ollama_gate.dialects.openai_stream import FINGERPRINT, StreamWriter, usage_object
 from ollama_gate.dialects.tool_calls import calls_of, openai_calls
 from ollama_gate.dialects.translation import (
-    JSON_HEADERS,
     Stamp,
     failure_of,
     message_of,
@@ -23,19 +21,15 @@ from ollama_gate.dialects.translation import (
 from ollama_gate.requests import AnswerFacts, InferenceRequest, Json
 from ollama_gate.wire import sse
 
-FINGERPRINT: Final = "fp_ollama"
 
-
-class ChatWriter:
+class ChatWriter(StreamWriter):
     """Native chat answers to OpenAI's chat completions, whole or in chunks."""
-
-    stream_headers: Mapping[str, str] = sse.HEADERS
-    whole_headers: Mapping[str, str] = JSON_HEADERS
 
     def __init__(
         self, request: InferenceRequest, stamp: Stamp, facts: AnswerFacts, *, include_usage: bool = False
     ) -> None:
         """Write the answer to `request`."""
+        super().__init__()
         self._request = request
         self._stamp = stamp
         self._facts = facts
@@ -47,7 +41,6 @@ class ChatWriter:
         self._after_text = b'},"finish_reason":null}]}\n\n'
         self._started = False
         self._calls = 0
-        self._over = False
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
         """The chunks for one native chunk; with the last one comes the end mark."""
@@ -64,21 +57,6 @@ class ChatWriter:
             return self.error(500, failure)
         content_chunks = self._chunks(chunk, message, done=done)
         return content_chunks + self._ending(chunk) if done else content_chunks
-
-    def error(self, status: int, message: str, code: str | None = None) -> bytes:
-        """An error event; no end mark follows it."""
-        if self._over:
-            return b""
-        self._over = True
-        return sse.data(error_json(status, message, code))
-
-    def finish(self) -> bytes | None:
-        """Nothing more to send, or None when the stream came neither to its end nor to an error event."""
-        return b"" if self._over else None
-
-    def keep_alive(self) -> bytes:
-        """A comment."""
-        return sse.comment("keep-alive")
 
     def whole(self, answer: Mapping[str, Any]) -> bytes:
         """One chat completion."""
@@ -105,10 +83,6 @@ class ChatWriter:
         if answer.get("_debug_info") is not None:
             completion["_debug_info"] = answer["_debug_info"]
         return go_json(completion) + b"\n"
-
-    def failed(self, status: int, message: str) -> bytes:
-        """An error of Ollama's in OpenAI's shape."""
-        return error_json(status, message) + b"\n"
 
     def _head(self, object_: str) -> dict[str, Any]:
         return {

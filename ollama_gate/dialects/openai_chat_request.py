@@ -19,6 +19,7 @@ from ollama_gate.dialects.go_fields import (
     type_name,
 )
 from ollama_gate.dialects.media import base64_fault, image_of_url
+from ollama_gate.dialects.openai_stream import wants_usage
 from ollama_gate.dialects.tool_calls import native_call, parsed_arguments
 from ollama_gate.dialects.translation import (
     NOTE_ONE_CHOICE,
@@ -125,9 +126,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
 
 def include_usage(body: Json) -> bool:
     """Whether the client wants a usage chunk at the end of its stream."""
-    stream_options = record(body, "stream_options", _REQUEST, "openai.StreamOptions")
-    place = _REQUEST.within("stream_options", "StreamOptions")
-    return stream_options is not None and flag(stream_options, "include_usage", place)
+    return wants_usage(body, _REQUEST)
 
 
 def _tools(body: Json, notes: list[str]) -> list[Any]:

@@ -7,12 +7,10 @@ list of one text is unwrapped, other lists are refused in words, errors in mid-s
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ollama_gate.dialects.go_fields import Place, bad_request, flag, integer, number, record, text, type_name
+from ollama_gate.dialects.go_fields import Place, bad_request, flag, integer, number, text, type_name
 from ollama_gate.dialects.go_json import go_json
-from ollama_gate.dialects.openai_errors import error_json
-from ollama_gate.dialects.openai_usage import usage_object
+from ollama_gate.dialects.openai_stream import FINGERPRINT, StreamWriter, usage_object, wants_usage
 from ollama_gate.dialects.translation import (
-    JSON_HEADERS,
     NOTE_ONE_CHOICE,
     ServerTools,
     Stamp,
@@ -66,7 +64,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         "stream": flag(body, "stream", _REQUEST),
         "options": _options(body, asked),
     }
-    include_usage(body)
+    wants_usage(body, _REQUEST)
     suffix = text(body, "suffix", _REQUEST)
     if suffix:
         native["suffix"] = suffix
@@ -124,27 +122,18 @@ def _options(body: Json, asked: int | None) -> dict[str, Any]:
     return options
 
 
-def include_usage(body: Json) -> bool:
-    """Whether the client wants a usage chunk at the end of its stream."""
-    stream_options = record(body, "stream_options", _REQUEST, "openai.StreamOptions")
-    place = _REQUEST.within("stream_options", "StreamOptions")
-    return stream_options is not None and flag(stream_options, "include_usage", place)
-
-
-class CompletionWriter:
+class CompletionWriter(StreamWriter):
     """Native generate answers to OpenAI's text completions, whole or in chunks."""
-
-    stream_headers: Mapping[str, str] = sse.HEADERS
-    whole_headers: Mapping[str, str] = JSON_HEADERS
 
     def __init__(
         self, request: InferenceRequest, stamp: Stamp, facts: AnswerFacts, *, include_usage: bool = False
     ) -> None:
         """Write the answer to `request`."""
+        super().__init__()
         self._facts = facts
         self._include_usage = include_usage
         self._identity = {"id": f"cmpl-{stamp.id}", "object": "text_completion", "created": stamp.created}
-        self._tail = {"model": request.model, "system_fingerprint": "fp_ollama"}
+        self._tail = {"model": request.model, "system_fingerprint": FINGERPRINT}
         # What does not change from token to token is serialised once.
         self._before_choices = b"data: " + go_json(self._identity)[:-1] + b',"choices":['
         self._before_text = self._before_choices + b'{"text":'
@@ -153,7 +142,6 @@ class CompletionWriter:
         zeros = b',"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}' if include_usage else b""
         self._after_chunk = self._after_choices + zeros + b"}\n\n"
         self._after_text = b',"index":0,"finish_reason":null}' + self._after_chunk
-        self._over = False
 
     def feed(self, chunk: Mapping[str, Any]) -> bytes:
         """The chunk for one native chunk; with the last one comes the end mark."""
@@ -178,21 +166,6 @@ class CompletionWriter:
         usage = go_json(usage_object(usage_of(chunk, self._facts)))
         return self._before_choices + self._after_choices + b',"usage":' + usage + b"}\n\n" + sse.DONE
 
-    def error(self, status: int, message: str, code: str | None = None) -> bytes:
-        """An error event; no end mark follows it."""
-        if self._over:
-            return b""
-        self._over = True
-        return sse.data(error_json(status, message, code))
-
-    def finish(self) -> bytes | None:
-        """Nothing more to send, or None when the stream came neither to its end nor to an error event."""
-        return b"" if self._over else None
-
-    def keep_alive(self) -> bytes:
-        """A comment."""
-        return sse.comment("keep-alive")
-
     def whole(self, answer: Mapping[str, Any]) -> bytes:
         """One text completion."""
         choice = {
@@ -208,11 +181,7 @@ class CompletionWriter:
         }
         return go_json(completion) + b"\n"
 
-    def failed(self, status: int, message: str) -> bytes:
-        """An error of Ollama's in OpenAI's shape."""
-        return error_json(status, message) + b"\n"
-
 
 def writer(request: InferenceRequest, body: Json, stamp: Stamp, facts: AnswerFacts) -> CompletionWriter:
     """The writer of the answer to a completion request that was parsed from `body`."""
-    return CompletionWriter(request, stamp, facts, include_usage=include_usage(body))
+    return CompletionWriter(request, stamp, facts, include_usage=wants_usage(body, _REQUEST))
