@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from ollama_gate.access.keys import Right
 from ollama_gate.dialects import anthropic, responses
-from ollama_gate.routes import LANES, Lane, right_for
+from ollama_gate.dialects.lane import Lane
+from ollama_gate.routes import LANES, right_for
 
 VERSION: Final = "3.1.0"
 _JSON: Final = "application/json"

@@ -8,12 +8,13 @@ from aiohttp import web
 
 from ollama_gate import __version__, chunk, dashboard, openapi
 from ollama_gate.catalog.card import ModelCard
+from ollama_gate.dialects.lane import Lane
 from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.observe.metrics import CONTENT_TYPE
 from ollama_gate.policies import Applied
 from ollama_gate.receive import body_limit, receive
 from ollama_gate.requests import InferenceRequest, Kind, PromptCount
-from ollama_gate.routes import LANES, Lane
+from ollama_gate.routes import LANES
 from ollama_gate.turn import Verdict
 from ollama_gate.window import Window, grace_limit
 

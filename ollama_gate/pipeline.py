@@ -18,6 +18,7 @@ from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
+from ollama_gate.dialects.lane import Lane
 from ollama_gate.dialects.translation import Stamp, without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
@@ -26,7 +27,7 @@ from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import Came, Received, body_limit, client_of, outgoing, read_form, receive, received_at_hand
 from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json, PromptCount, Rung
-from ollama_gate.routes import Lane, refused
+from ollama_gate.routes import refused
 from ollama_gate.settle import Settler
 from ollama_gate.shortening import Shortener
 from ollama_gate.tasks import spawn

@@ -4,87 +4,24 @@ Everything else passes through; what right a route takes stands here too. Paths 
 them, after percent-decoding (`net/url`, gin's default), so that no spelling of a guarded path slips by.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from ollama_gate.access.keys import Right
 from ollama_gate.dialects import anthropic, native, openai, responses
-from ollama_gate.dialects.translation import Endpoint, ServerTools, Stamp, session_of
+from ollama_gate.dialects.lane import Lane, RenderRefusal
 from ollama_gate.errors import Refusal
-from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json
 from ollama_gate.turn import Turn
 from ollama_gate.upstream.outlet import SERVER
-from ollama_gate.wire.folding import fold
-
-Headers = Mapping[str, str]
-RenderRefusal = Callable[[Refusal], tuple[bytes, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """How one guarded route is read and how its errors are written."""
-
-    dialect: str
-    fields: frozenset[str]
-    """Known top-level field names: others are left as they are, these are folded."""
-    parse: Callable[[Json, Headers, ServerTools], InferenceRequest]
-    """(decoded and folded body, headers, what to do with server-side tools) to the native request."""
-    render_refusal: RenderRefusal
-    writer: Callable[[InferenceRequest, Json, Stamp, AnswerFacts], AnswerWriter] | None = None
-    """Makes the writer of answers; None where Ollama's bytes go through unchanged."""
-    form: bool = False
-    """Whether requests are forms with a file (multipart), not JSON."""
-    needs_count: bool = False
-    """Whether a stream of this dialect begins with the prompt count, so that it is made even if bytes decide."""
-
-    def read(self, body: dict[str, Any], headers: Headers, server_tools: ServerTools) -> tuple[Json, InferenceRequest]:
-        """A decoded body, folded, and the native request that it means.
-
-        Raises:
-            Refused: it means none.
-        """
-        folded = fold(body, self.fields)
-        return folded, self.parse(folded, headers, server_tools)
-
-
-def _native(path: str, body: Json, headers: Headers, _: ServerTools) -> InferenceRequest:
-    return native.parse(path, body, session=session_of(headers))
-
-
-def _translated(dialect: str, endpoint: Endpoint, *, needs_count: bool = False) -> Lane:
-    def parse(body: Json, headers: Headers, server_tools: ServerTools) -> InferenceRequest:
-        return endpoint.parse(body, {name.lower(): value for name, value in headers.items()}, server_tools)
-
-    return Lane(dialect, endpoint.fields, parse, endpoint.refusal, endpoint.writer, needs_count=needs_count)
-
-
-def _transcription(form: Json, headers: Headers, _: ServerTools) -> InferenceRequest:
-    fields = {name: value for name, value in form.items() if isinstance(value, str)}
-    audio = form.get("file")
-    lowered = {name.lower(): value for name, value in headers.items()}
-    return openai.parse_transcription(fields, audio if isinstance(audio, bytes) else None, lowered)
-
-
-def _transcription_writer(_: InferenceRequest, form: Json, __: Stamp, ___: AnswerFacts) -> AnswerWriter:
-    return openai.TranscriptionWriter(str(form.get("response_format", "")))
-
 
 LANES: Final[Mapping[str, Lane]] = {
-    **{
-        path: Lane("native", fields, partial(_native, path), native.render_refusal)
-        for path, fields in native.FIELDS.items()
-    },
-    **{path: _translated("openai", endpoint) for path, endpoint in openai.ENDPOINTS.items()},
-    openai.TRANSCRIPTIONS_PATH: Lane(
-        "openai", frozenset(), _transcription, openai.render_refusal, _transcription_writer, form=True
-    ),
-    responses.PATH: _translated("responses", responses.ENDPOINT),
-    anthropic.PATH: _translated("anthropic", anthropic.ENDPOINT, needs_count=True),
+    **native.LANES,
+    **openai.LANES,
+    responses.PATH: responses.LANE,
+    anthropic.PATH: anthropic.LANE,
 }
 """Guarded routes by decoded path; all of them are POST."""
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from ollama_gate.dialects import anthropic, openai, responses
-from ollama_gate.dialects.translation import ServerTools
+from ollama_gate.dialects.lane import Parse
 from ollama_gate.receive import body_limit, receive
-from ollama_gate.requests import InferenceRequest, Json
 from ollama_gate.upstream.client import answer_of
 from ollama_gate.wire.folding import fold
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from ollama_gate.app import Gate
 
 _MODEL: Final = "/v1/models/"
-Parse = Callable[[Json, Mapping[str, str], ServerTools], InferenceRequest]
 _COUNTERS: Final[Mapping[str, tuple[frozenset[str], Parse, Callable[[int], bytes]]]] = {
     anthropic.COUNT_PATH: (anthropic.FIELDS, anthropic.parse_count, anthropic.counted),
     responses.COUNT_PATH: (responses.FIELDS, responses.parse, responses.counted),
@@ -60,8 +58,7 @@ async def _count(
 ) -> int:
     """Tokens of the prompt that this body would make."""
     received = await receive(request, body_limit(gate.config))
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    tools = gate.config.dialects.server_tools
+    headers, tools = request.headers, gate.config.dialects.server_tools
     _, inference = await received.understood(lambda body: (body, parse(fold(body, fields), headers, tools)))
     if caller is not None:
         caller.require_model(inference.model)

@@ -2,29 +2,17 @@
 
 from typing import Final
 
-from ollama_gate.dialects.anthropic_answer import MessagesWriter, writer
+from ollama_gate.dialects.anthropic_answer import writer
 from ollama_gate.dialects.anthropic_errors import render_refusal
 from ollama_gate.dialects.anthropic_request import FIELDS, parse, parse_count
 from ollama_gate.dialects.go_json import go_json
-from ollama_gate.dialects.translation import Endpoint, without_thinking
+from ollama_gate.dialects.lane import Lane
 
-__all__ = [
-    "COUNT_PATH",
-    "ENDPOINT",
-    "FIELDS",
-    "PATH",
-    "MessagesWriter",
-    "counted",
-    "parse",
-    "parse_count",
-    "render_refusal",
-    "without_thinking",
-    "writer",
-]
+__all__ = ["COUNT_PATH", "FIELDS", "LANE", "PATH", "counted", "parse_count", "render_refusal"]
 
 PATH: Final = "/v1/messages"
 COUNT_PATH: Final = "/v1/messages/count_tokens"
-ENDPOINT: Final = Endpoint(FIELDS, parse, writer, render_refusal)
+LANE: Final = Lane("anthropic", FIELDS, parse, render_refusal, writer, needs_count=True)
 
 
 def counted(tokens: int) -> bytes:

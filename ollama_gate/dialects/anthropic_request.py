@@ -65,7 +65,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
 
     Args:
         body: the decoded body, odd-cased keys folded to `FIELDS`.
-        headers: names in lower case.
+        headers: looked up by lower-case names.
         server_tools: what to do with `web_search` and the like.
 
     Raises:

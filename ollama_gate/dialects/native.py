@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import orjson
 
+from ollama_gate.dialects.lane import Headers, Lane
 from ollama_gate.dialects.options import check_options
+from ollama_gate.dialects.translation import ServerTools, session_of
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import Control, InferenceRequest, Json, Kind
 
@@ -238,3 +240,14 @@ def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
     if refusal.details:
         answer["details"] = dict(refusal.details)
     return orjson.dumps(answer), CONTENT_TYPE
+
+
+def _lane(path: str) -> Lane:
+    def read(body: Json, headers: Headers, _: ServerTools) -> InferenceRequest:
+        return parse(path, body, session=session_of(headers))
+
+    return Lane("native", FIELDS[path], read, render_refusal)
+
+
+LANES: Final[Mapping[str, Lane]] = {path: _lane(path) for path in KINDS}
+"""The guarded routes; their answers go through unchanged."""

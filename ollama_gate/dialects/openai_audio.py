@@ -9,9 +9,16 @@ from typing import Any, Final
 
 from ollama_gate.dialects.go_fields import bad_request
 from ollama_gate.dialects.go_json import go_json
-from ollama_gate.dialects.translation import JSON_HEADERS, inference_request, message_of, text_of
+from ollama_gate.dialects.translation import (
+    JSON_HEADERS,
+    ServerTools,
+    Stamp,
+    inference_request,
+    message_of,
+    text_of,
+)
 from ollama_gate.dialects.whole_answer import WholeAnswerWriter
-from ollama_gate.requests import InferenceRequest, Kind
+from ollama_gate.requests import AnswerFacts, InferenceRequest, Json, Kind
 
 _TEXT_HEADERS: Final[Mapping[str, str]] = {"Content-Type": "text/plain"}
 _INSTRUCTION: Final = (
@@ -20,21 +27,23 @@ _INSTRUCTION: Final = (
 _QUESTION: Final = "What exact words are spoken in this audio?"
 
 
-def parse_transcription(fields: Mapping[str, str], audio: bytes | None, headers: Mapping[str, str]) -> InferenceRequest:
+def parse(form: Json, headers: Mapping[str, str], server_tools: ServerTools = "drop") -> InferenceRequest:
     """Read a transcription request from its decoded form.
 
     Args:
-        fields: the form's texts: model, and optionally language, prompt and response_format.
-        audio: the bytes of the part `file`; None when there is no such part.
-        headers: names in lower case.
+        form: texts (model, and optionally language, prompt and response_format), and the bytes of the part `file`.
+        headers: looked up by lower-case names.
+        server_tools: without meaning here.
 
     Raises:
         Refused: 400 with Ollama's own text.
     """
-    model = fields.get("model", "")
+    del server_tools
+    fields = {name: value for name, value in form.items() if isinstance(value, str)}
+    model, audio = fields.get("model", ""), form.get("file")
     if not model:
         raise bad_request("model is required")
-    if audio is None:
+    if not isinstance(audio, bytes):
         raise bad_request("file is required: http: no such file")
     if not audio:
         raise bad_request("audio file is empty")
@@ -67,3 +76,9 @@ class TranscriptionWriter(WholeAnswerWriter):
         """The words, without the white space around them."""
         words = text_of(message_of(answer), "content").strip()
         return words.encode() if self._bare else go_json({"text": words}) + b"\n"
+
+
+def writer(request: InferenceRequest, form: Json, stamp: Stamp, facts: AnswerFacts) -> TranscriptionWriter:
+    """The writer of the answer to a transcription request that was parsed from `form`."""
+    del request, stamp, facts  # a transcription is words only
+    return TranscriptionWriter(str(form.get("response_format", "")))

@@ -68,7 +68,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
 
     Args:
         body: the decoded body, odd-cased keys folded to `FIELDS`.
-        headers: names in lower case.
+        headers: looked up by lower-case names.
         server_tools: without meaning here: this route has no tools that Ollama would run.
 
     Raises:

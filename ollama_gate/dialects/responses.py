@@ -2,29 +2,18 @@
 
 from typing import Final
 
-from ollama_gate.dialects import responses_answer, responses_request
 from ollama_gate.dialects.go_json import go_json
+from ollama_gate.dialects.lane import Lane
 from ollama_gate.dialects.openai_errors import render_refusal
-from ollama_gate.dialects.responses_answer import ResponsesWriter, writer
+from ollama_gate.dialects.responses_answer import writer
 from ollama_gate.dialects.responses_request import FIELDS, parse
-from ollama_gate.dialects.translation import Endpoint
 
-__all__ = [
-    "COUNT_PATH",
-    "ENDPOINT",
-    "FIELDS",
-    "PATH",
-    "ResponsesWriter",
-    "counted",
-    "parse",
-    "render_refusal",
-    "writer",
-]
+__all__ = ["COUNT_PATH", "FIELDS", "LANE", "PATH", "counted", "parse"]
 
 PATH: Final = "/v1/responses"
 COUNT_PATH: Final = "/v1/responses/input_tokens"
 """OpenAI's route for counting; its requests are read with `parse`."""
-ENDPOINT: Final = Endpoint(FIELDS, responses_request.parse, responses_answer.writer, render_refusal)
+LANE: Final = Lane("responses", FIELDS, parse, render_refusal, writer)
 
 
 def counted(tokens: int) -> bytes:

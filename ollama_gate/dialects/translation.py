@@ -1,7 +1,7 @@
 """What all translated dialects share: how a native request is put together, and what an answer says of itself."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from ollama_gate.dialects.go_fields import bad_request
 from ollama_gate.errors import Refusal, Refused
-from ollama_gate.requests import AnswerFacts, AnswerWriter, Control, InferenceRequest, Json, Kind
+from ollama_gate.requests import AnswerFacts, Control, InferenceRequest, Json, Kind
 from ollama_gate.window import Ending, ending
 
 JSON_HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": "application/json"})
@@ -50,20 +50,6 @@ class Stamp:
     """Letters and digits, unique enough; each dialect puts its own prefix before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One translated route: how its requests are read, its answers and refusals written."""
-
-    fields: frozenset[str]
-    """Names of the top-level fields, to which odd-cased ones are folded."""
-    parse: Callable[[Json, Mapping[str, str], ServerTools], InferenceRequest]
-    """(decoded body, headers with lower-case names, policy) to the native request; raises Refused."""
-    writer: Callable[[InferenceRequest, Json, Stamp, AnswerFacts], AnswerWriter]
-    """(native request, the client's body, stamp, facts) to the writer of its answer."""
-    refusal: Callable[[Refusal], tuple[bytes, str]]
-    """A refusal's body and content type."""
-
-
 def inference_request(
     kind: Kind,
     dialect: str,
@@ -82,7 +68,7 @@ def inference_request(
         kind: chat, generate or embed; it decides the route.
         dialect: the caller's dialect.
         client: the client's own body, for what it asked of the window.
-        headers: the client's headers, names in lower case.
+        headers: the client's headers, looked up by lower-case names.
         native: the translated body; `model` must be there.
         asked_output: tokens the client asked for.
         notes: what was left out or changed.
@@ -119,7 +105,7 @@ def inference_request(
 
 
 def session_of(headers: Mapping[str, str]) -> str | None:
-    """The conversation id that an agent sends, from headers with lower-case names."""
+    """The conversation id that an agent sends, from headers that are looked up by lower-case names."""
     if headers.keys().isdisjoint(SESSION_HEADERS):
         return None
     for name in SESSION_HEADERS:

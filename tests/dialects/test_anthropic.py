@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from ollama_gate.dialects import anthropic
-from ollama_gate.dialects.translation import NOTE_CONTENT_LEFT_OUT
+from ollama_gate.dialects.translation import NOTE_CONTENT_LEFT_OUT, without_thinking
 from ollama_gate.errors import Refusal
 from ollama_gate.requests import AnswerFacts, Kind
 from support.dialects import MESSAGES, called, done, events, parse, refusal_of, said, streamed, whole, writer_for
@@ -91,11 +91,11 @@ def test_adaptive_thinking_leaves_it_to_the_model() -> None:
 def test_a_model_that_cannot_think_is_not_asked_to() -> None:
     """v1-messages-thinking-unsupported: Ollama relaxes the wish here, where /api/chat would refuse it."""
     request = parse(MESSAGES, {**HELLO, "thinking": {"type": "enabled"}})
-    relaxed = anthropic.without_thinking(request)
+    relaxed = without_thinking(request)
     assert "think" not in relaxed.body
     assert relaxed.notes == ("the model does not think: thinking was left out",)
     off = parse(MESSAGES, {**HELLO, "thinking": {"type": "disabled"}})
-    assert anthropic.without_thinking(off) is off
+    assert without_thinking(off) is off
 
 
 def test_server_side_tools_are_left_out_refused_or_passed_on() -> None:

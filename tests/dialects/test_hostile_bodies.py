@@ -11,9 +11,20 @@ from hypothesis import strategies as st
 
 from ollama_gate.dialects import anthropic
 from ollama_gate.errors import Refused
-from ollama_gate.requests import AnswerFacts, InferenceRequest
+from ollama_gate.requests import InferenceRequest
 from ollama_gate.wire.body import encode_json
-from support.dialects import CHAT, COMPLETIONS, EMBEDDINGS, ENDPOINTS, MESSAGES, RESPONSES, STAMP, events, parse
+from support.dialects import (
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    ENDPOINTS,
+    MESSAGES,
+    RESPONSES,
+    events,
+    parse,
+    writer_for,
+    writer_of,
+)
 
 FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Drawing JSON is slow; the variety is in each body."""
@@ -119,7 +130,7 @@ def test_any_body_is_refused_or_becomes_a_request_that_can_be_sent(path: str, da
         return
     assert orjson.loads(encode_json(dict(request.body)))["model"] == request.model
     assert all(note.isascii() and note.isprintable() for note in request.notes)
-    writer = ENDPOINTS[path].writer(request, body, STAMP, AnswerFacts())
+    writer = writer_of(path, request, body)
     assert orjson.loads(writer.whole({}))
 
 
@@ -179,7 +190,7 @@ def test_any_native_stream_becomes_well_formed_events_and_at_most_one_end(
     path: str, chunks: list[dict[str, Any]]
 ) -> None:
     body = {**PLAIN, "stream": True}
-    writer = ENDPOINTS[path].writer(parse(path, body), body, STAMP, AnswerFacts())
+    writer = writer_for(path, body)
     sent = b"".join(writer.feed(chunk) for chunk in chunks)
     ended = any(chunk.get("done") is True or chunk.get("error") is not None for chunk in chunks)
     assert writer.finish() == (b"" if ended else None)
@@ -194,7 +205,7 @@ def test_any_native_stream_becomes_well_formed_events_and_at_most_one_end(
 @FEW
 @given(answer=CHUNK)
 def test_any_native_answer_becomes_a_body(path: str, answer: dict[str, Any]) -> None:
-    writer = ENDPOINTS[path].writer(parse(path, PLAIN), PLAIN, STAMP, AnswerFacts())
+    writer = writer_for(path, PLAIN)
     assert isinstance(orjson.loads(writer.whole(answer)), dict)
 
 
@@ -205,6 +216,6 @@ def test_arguments_nested_beyond_what_orjson_writes_do_not_break_a_stream() -> N
     chunk = {"message": {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": nested}}]}, "done": True}
     body = {**PLAIN, "stream": True}
     for path in (CHAT, RESPONSES, MESSAGES):
-        writer = ENDPOINTS[path].writer(parse(path, body), body, STAMP, AnswerFacts())
+        writer = writer_for(path, body)
         assert json.dumps("a" * 3)[1:2].encode() in writer.feed(chunk)
         assert writer.finish() == b""

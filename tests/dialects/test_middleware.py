@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from ollama_gate.requests import AnswerFacts
-from support.dialects import ENDPOINTS, MESSAGES, RESPONSES, STAMP, as_ollama_reads_it, normal, refusal_of
+from support.dialects import ENDPOINTS, MESSAGES, RESPONSES, as_ollama_reads_it, normal, refusal_of, writer_of
 
 RECORDED = Path(__file__).parent.parent / "data/dialects/middleware.jsonl"
 LINES: list[dict[str, Any]] = [json.loads(line) for line in RECORDED.read_text("utf-8").split("\n") if line]
@@ -51,9 +51,8 @@ def test_a_request_is_translated_as_ollama_translates_it(line: dict[str, Any]) -
 @pytest.mark.parametrize("line", TRANSLATED, ids=named)
 def test_an_answer_is_translated_as_ollama_translates_it(line: dict[str, Any]) -> None:
     path, body, chunks = line["path"], line["body"], line["chunks"]
-    endpoint = ENDPOINTS[path]
-    request = endpoint.parse(body, {}, "drop")
-    writer = endpoint.writer(request, body, STAMP, AnswerFacts(prompt_tokens=5))
+    request = ENDPOINTS[path].parse(body, {}, "drop")
+    writer = writer_of(path, request, body, AnswerFacts(prompt_tokens=5))
     if request.stream:
         sent = b"".join(writer.feed(chunk) for chunk in chunks)
         assert writer.finish() == b""
@@ -65,7 +64,7 @@ def test_an_answer_is_translated_as_ollama_translates_it(line: dict[str, Any]) -
 @pytest.mark.parametrize("line", REFUSED, ids=named)
 def test_a_request_is_refused_as_ollama_refuses_it(line: dict[str, Any]) -> None:
     refusal = refusal_of(line["path"], line["body"])
-    written, content_type = ENDPOINTS[line["path"]].refusal(refusal)
+    written, content_type = ENDPOINTS[line["path"]].render_refusal(refusal)
     expected = json.loads(line["answer"])
     assert refusal.status == 400
     assert content_type == "application/json; charset=utf-8"

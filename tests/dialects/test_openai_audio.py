@@ -3,7 +3,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from ollama_gate.dialects.openai import TranscriptionWriter, parse_transcription
+from ollama_gate.dialects.openai_audio import TranscriptionWriter, parse
 from ollama_gate.errors import Refused
 from ollama_gate.requests import Kind
 
@@ -12,7 +12,7 @@ SOUND = b"RIFF....WAVE"
 
 def test_sound_becomes_a_native_chat_below_a_fixed_instruction() -> None:
     fields = {"model": "m", "language": "Norwegian", "prompt": "names of rivers"}
-    request = parse_transcription(fields, SOUND, {"x-ollama-gate-keep-alive": "60"})
+    request = parse({**fields, "file": SOUND}, {"x-ollama-gate-keep-alive": "60"})
     assert request.kind is Kind.CHAT
     assert not request.stream
     system, user = request.body["messages"]
@@ -32,7 +32,7 @@ def test_sound_becomes_a_native_chat_below_a_fixed_instruction() -> None:
 )
 def test_what_is_missing_is_told_in_ollamas_words(fields: Mapping[str, str], audio: bytes | None, words: str) -> None:
     with pytest.raises(Refused, match=words) as caught:
-        parse_transcription(fields, audio, {})
+        parse({**fields, "file": audio}, {})
     assert caught.value.refusal.status == 400
 
 

@@ -21,9 +21,9 @@ from support.dialects import (
     ENDPOINTS,
     MESSAGES,
     RESPONSES,
-    STAMP,
     as_ollama_reads_it,
     normal,
+    writer_of,
 )
 from support.recorded import Recording, recording
 from support.v1_answers import native_chunks
@@ -51,7 +51,7 @@ def test_a_recorded_stream_is_written_again(name: str) -> None:
     assert request.stream
     chunks = native_chunks(recorded.path, "".join(recorded.chunks), request.asked_output)
     prompt = chunks[-1].get("prompt_eval_count")
-    writer = ENDPOINTS[recorded.path].writer(request, body, STAMP, AnswerFacts(prompt_tokens=prompt))
+    writer = writer_of(recorded.path, request, body, AnswerFacts(prompt_tokens=prompt))
     expected = expected_answer(recorded, prompt or 0, chunks[-1]["done_reason"])
     sent = b"".join(writer.feed(chunk) for chunk in chunks)
     assert normal(sent.decode()) == normal(expected)
@@ -62,7 +62,7 @@ def test_a_recorded_stream_is_written_again(name: str) -> None:
 def test_a_recorded_stream_has_the_recorded_headers(name: str) -> None:
     recorded = recording(name)
     body, request = request_of(recorded)
-    writer = ENDPOINTS[recorded.path].writer(request, body, STAMP, AnswerFacts())
+    writer = writer_of(recorded.path, request, body)
     for header in ("Content-Type", "Cache-Control"):
         assert writer.stream_headers.get(header) == recorded.answer_header(header)
 
@@ -75,7 +75,7 @@ def test_a_recorded_death_in_mid_stream_is_told_instead_of_hidden(name: str) -> 
     chunks = native_chunks(recorded.path, "".join(recorded.chunks), None)
     if "error" not in chunks[-1]:
         chunks.append({"error": "an error was encountered while running the model: unexpected EOF"})
-    writer = ENDPOINTS[recorded.path].writer(request, body, STAMP, AnswerFacts(prompt_tokens=13))
+    writer = writer_of(recorded.path, request, body, AnswerFacts(prompt_tokens=13))
     sent = "".join(writer.feed(chunk).decode() for chunk in chunks[:-1])
     lost = re.compile(r'data: \{[^\n]*"model":""[^\n]*\n\n')
     expected = lost.sub("", "".join(recorded.chunks))
@@ -99,7 +99,7 @@ def test_a_recorded_whole_answer_is_written_again(name: str) -> None:
     body, request = request_of(recorded)
     assert not request.stream
     native = native_answer(recorded, request)
-    writer = ENDPOINTS[recorded.path].writer(request, body, STAMP, AnswerFacts())
+    writer = writer_of(recorded.path, request, body)
     expected = expected_answer(recorded, 0, native.get("done_reason", ""))
     assert normal(writer.whole(native).decode()) == normal(expected)
 
@@ -133,8 +133,8 @@ def error_for(recorded: Recording, message: str) -> tuple[int, str]:
     try:
         body, request = request_of(recorded)
     except Refused as no:
-        return no.refusal.status, endpoint.refusal(no.refusal)[0].decode()
-    writer = endpoint.writer(request, body, STAMP, AnswerFacts())
+        return no.refusal.status, endpoint.render_refusal(no.refusal)[0].decode()
+    writer = writer_of(recorded.path, request, body)
     return recorded.status, writer.failed(recorded.status, message).decode()
 
 

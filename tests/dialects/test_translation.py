@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from ollama_gate.dialects.translation import (
     Usage,
@@ -58,6 +59,12 @@ def test_agents_25_the_conversation_is_named_by_the_agents_own_header(
 ) -> None:
     assert session_of(headers) == session
     assert parse(CHAT, HELLO, headers).session == session
+
+
+def test_headers_are_found_as_clients_spell_them() -> None:
+    headers = CIMultiDictProxy(CIMultiDict({"X-Claude-Code-Session-Id": "c", "X-Ollama-Gate-Keep-Alive": "5m"}))
+    request = parse(CHAT, HELLO, headers)
+    assert (request.session, request.body["keep_alive"]) == ("c", "5m")
 
 
 def test_an_effort_that_is_not_set_leaves_thinking_alone() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import orjson
 
 from ollama_gate.dialects import anthropic, openai, responses
-from ollama_gate.dialects.translation import Endpoint, ServerTools, Stamp
+from ollama_gate.dialects.lane import Lane
+from ollama_gate.dialects.translation import ServerTools, Stamp
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json
 
@@ -17,10 +18,10 @@ COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 RESPONSES = "/v1/responses"
 MESSAGES = "/v1/messages"
-ENDPOINTS: Mapping[str, Endpoint] = {
-    **openai.ENDPOINTS,
-    responses.PATH: responses.ENDPOINT,
-    anthropic.PATH: anthropic.ENDPOINT,
+ENDPOINTS: Mapping[str, Lane] = {
+    **{path: lane for path, lane in openai.LANES.items() if not lane.form},
+    responses.PATH: responses.LANE,
+    anthropic.PATH: anthropic.LANE,
 }
 STAMP = Stamp(created=1796026839, id="7f3a")
 NO_FACTS = AnswerFacts()
@@ -49,7 +50,14 @@ def refusal_of(path: str, body: Json, server_tools: ServerTools = "drop") -> Ref
 
 def writer_for(path: str, body: Json, facts: AnswerFacts = NO_FACTS) -> AnswerWriter:
     """The writer of the answer to a body."""
-    return ENDPOINTS[path].writer(parse(path, body), body, STAMP, facts)
+    return writer_of(path, parse(path, body), body, facts)
+
+
+def writer_of(path: str, request: InferenceRequest, body: Json, facts: AnswerFacts = NO_FACTS) -> AnswerWriter:
+    """The writer of the answer to a request that was parsed from a body."""
+    make = ENDPOINTS[path].writer
+    assert make is not None
+    return make(request, body, STAMP, facts)
 
 
 def streamed(path: str, body: Json, *chunks: Json, facts: AnswerFacts = NO_FACTS) -> str:

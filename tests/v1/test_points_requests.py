@@ -11,7 +11,6 @@ import pytest
 from ollama_gate.dialects import anthropic, responses
 from ollama_gate.refusals import conversation_key
 from ollama_gate.rehearsal import Rehearsal, Settings
-from ollama_gate.requests import InferenceRequest
 from support.agents import CLAUDE_HEADERS, CODEX_HEADERS, claude_code, codex, prose
 from support.cases import Front, front
 from support.gate import running_gate
@@ -209,9 +208,8 @@ async def test_point_22_descriptions_come_from_memory_and_tell_the_served_window
 
 
 def keyed(body: dict[str, Any], headers: dict[str, str]) -> bytes:
-    read = responses.parse if "input" in body else anthropic.parse
-    request: InferenceRequest = read(body, lowered(headers))
-    return conversation_key(request)
+    lane = responses.LANE if "input" in body else anthropic.LANE
+    return conversation_key(lane.parse(body, lowered(headers), "drop"))
 
 
 def test_point_25_a_conversation_is_what_its_session_header_says() -> None:
