@@ -119,6 +119,9 @@ def _rows(stored: dict[str, Any]) -> list[Row]:
 
 def _counted(command: list[str], *, save: bool, console: Console) -> bool:
     """Count instructions; whether all is well."""
+    if not save and (why := instructions.incomparable()) is not None:
+        console.print(why)
+        return True
     with tempfile.TemporaryDirectory(prefix="bench-") as home:
         try:
             found = uvloop.run(instructions.count(Path(home), command))

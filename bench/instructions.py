@@ -2,6 +2,10 @@
 
 The gate runs under valgrind's callgrind, which counts every instruction outside the kernel. It is fifty times slower
 there, so this says nothing about time; it says whether the code has become more expensive.
+
+Timers and the garbage collector run in between, and only ever add. So requests are counted in blocks, of which the
+lower quartile is taken; a token is what a longer stream takes more than a shorter one, the median of several pairs.
+Counts of another Python, or of another processor, are no measure for these: they are not compared.
 """
 
 import asyncio
@@ -11,9 +15,11 @@ import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from bench import load, speed, targets
@@ -27,8 +33,15 @@ BASELINE: Final = Path(__file__).parent / "instructions.json"
 TOLERANCE: Final = 0.10
 """Share by which a count may grow."""
 _STARTING: Final = 240.0
-_REQUESTS: Final = 100
-_TOKENS: Final = 1000
+_BLOCKS: Final = 8
+_REQUESTS: Final = 25
+"""In each block."""
+_PAIRS: Final = 5
+_SHORT: Final = 40
+_LONG: Final = 140
+"""Tokens of the two streams of a pair."""
+_GAP: Final = 30_000
+"""Microseconds between two tokens: so many that a gate under valgrind is done with one before the next comes."""
 _TOTALS: Final = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 
@@ -50,37 +63,52 @@ async def count(home: Path, command: Sequence[str]) -> dict[str, int]:
         Pool(gate.port, 1) as pool,
     ):
         await _known(gate, pool)
-        request = speed.chat(stream=False)
-        await load.small_requests(pool, request, 20)
-        _control(gate, "-i", "on")
-        await load.small_requests(pool, request, _REQUESTS)
-        _control(gate, "-d")
-        # Nothing but tokens is counted: what their request costs is counted above.
-        script = Script(_TOKENS, 10_000, 4_000_000)
-        streaming = asyncio.get_running_loop().create_task(
-            load.streams(pool, [speed.chat(stream=True, script=script)], _TOKENS)
-        )
-        await asyncio.sleep(2.0)
-        _control(gate, "-d")
-        await streaming
-        _control(gate, "-d")
-        parts = [_total(home, gate, number) for number in (1, 3)]
-    return {"request": parts[0] // _REQUESTS, "token": parts[1] // _TOKENS}
+        counter = _Callgrind(home, gate)
+        requests = [await _requests(counter, pool, _REQUESTS) / _REQUESTS for _ in range(_BLOCKS + 1)]
+        del requests[0]  # the first one still warms up
+        await _stream(counter, pool, _SHORT)
+        pairs = [await _stream(counter, pool, _SHORT) - await _stream(counter, pool, _LONG) for _ in range(_PAIRS)]
+    tokens = median(pairs) / (_SHORT - _LONG)
+    return {"request": round(sorted(requests)[_BLOCKS // 4]), "token": round(tokens)}
 
 
-def versions() -> dict[str, str]:
-    """What the counts depend on besides the gate's own code."""
-    return {"Python": platform.python_version(), **{name: version(name) for name in ("aiohttp", "uvloop", "orjson")}}
+async def _requests(counter: "_Callgrind", pool: Pool, number: int) -> int:
+    await load.small_requests(pool, speed.chat(stream=False), number)
+    return counter.since_last()
+
+
+async def _stream(counter: "_Callgrind", pool: Pool, tokens: int) -> int:
+    await load.streams(pool, [speed.chat(stream=True, script=Script(tokens, _GAP, _GAP))], tokens)
+    return counter.since_last()
+
+
+def made_by() -> dict[str, str]:
+    """What makes counts comparable at all: the interpreter, how it was built, and the processor's instructions."""
+    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    built = "with profile" if optimised else "without profile"
+    return {"Python": platform.python_version(), "built": built, "machine": platform.machine()}
+
+
+def packages() -> dict[str, str]:
+    """What the counts depend on besides, and what a change of is worth knowing."""
+    return {name: version(name) for name in ("aiohttp", "uvloop", "orjson")}
+
+
+def incomparable() -> str | None:
+    """Why counts made here cannot be held against the baseline; None when they can."""
+    stored: dict[str, Any] = json.loads(BASELINE.read_text(encoding="utf-8"))
+    if stored["made_by"] == made_by():
+        return None
+    ours, theirs = (", ".join(f"{name} {value}" for name, value in by.items()) for by in (made_by(), stored["made_by"]))
+    return f"not counted: the baseline was made with {theirs}; this is {ours}"
 
 
 def compare(found: dict[str, int]) -> tuple[bool, list[str]]:
     """Hold counts against the baseline: whether none has grown too much, and a line about each."""
-    if not BASELINE.exists():
-        return False, ["there is no baseline; --save makes one"]
     stored: dict[str, Any] = json.loads(BASELINE.read_text(encoding="utf-8"))
     fine, lines = True, []
-    if stored["versions"] != versions():
-        lines.append(f"the baseline was made with {stored['versions']}, this with {versions()}")
+    if stored["packages"] != packages():
+        lines.append(f"the baseline was made with {stored['packages']}, this with {packages()}")
     for name, now in found.items():
         before = stored["instructions"][name]
         grown = now / before - 1
@@ -91,7 +119,7 @@ def compare(found: dict[str, int]) -> tuple[bool, list[str]]:
 
 def save(found: dict[str, int]) -> None:
     """Make these counts the baseline."""
-    stored = {"versions": versions(), "instructions": found}
+    stored = {"made_by": made_by(), "packages": packages(), "instructions": found}
     BASELINE.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 
@@ -114,14 +142,27 @@ async def _known(gate: Target, pool: Pool) -> None:
     await asyncio.sleep(3.0)
 
 
-def _control(gate: Target, *what: str) -> None:
-    done = subprocess.run(["callgrind_control", *what, str(gate.pid)], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LoadError(f"callgrind cannot be told {' '.join(what)}: {done.stdout}{done.stderr}")
+class _Callgrind:
+    """Tells callgrind, which counts in the gate's process, from when to when."""
 
+    def __init__(self, home: Path, gate: Target) -> None:
+        """Begin to count."""
+        self._out = home / f"callgrind.{gate.pid}"
+        self._pid = gate.pid
+        self._dumps = 0
+        self._control("-i", "on")
 
-def _total(home: Path, gate: Target, part: int) -> int:
-    found = _TOTALS.search((home / f"callgrind.{gate.pid}.{part}").read_text(errors="replace"))
-    if found is None:
-        raise LoadError("callgrind counted nothing")
-    return int(found[1])
+    def since_last(self) -> int:
+        """Instructions since the last time, or since the beginning."""
+        self._control("-d")
+        self._dumps += 1
+        found = _TOTALS.search(Path(f"{self._out}.{self._dumps}").read_text(errors="replace"))
+        if found is None:
+            raise LoadError("callgrind counted nothing")
+        return int(found[1])
+
+    def _control(self, *what: str) -> None:
+        command = ["callgrind_control", *what, str(self._pid)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LoadError(f"callgrind cannot be told {' '.join(what)}: {done.stdout}{done.stderr}")
