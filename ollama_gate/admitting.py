@@ -12,21 +12,21 @@ from ollama_gate.admission.alerts import Alert
 from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.gatekeeper import Gatekeeper
 from ollama_gate.admission.hold import Hold
+from ollama_gate.admission.launching import launch_plan, memory_policy
 from ollama_gate.admission.queue import QueuePolicy, SlotQueue
 from ollama_gate.admission.residents import Reported, read_ps
 from ollama_gate.admission.shapes import UnknownShape, shape_from_show
+from ollama_gate.admission.sharing import SharedRunners
 from ollama_gate.admission.status import MemoryOverview, alert_facts, memory_status, overview, slots_status
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.config import Config
-from ollama_gate.launching import launch_plan, memory_policy
 from ollama_gate.machine import memory_bytes
 from ollama_gate.observe.instruments import Read
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.policies import Applied, Dispute
 from ollama_gate.requests import Control
-from ollama_gate.sharing import SharedRunners
 from ollama_gate.upstream.client import Upstream
 
 # An enum's members are slow to get (Python 3.11).

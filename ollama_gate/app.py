@@ -13,18 +13,19 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from ollama_gate import __version__, pauses, refusals, shown, v1
+from ollama_gate import __version__, pauses, refusals
 from ollama_gate.access.keys import Right
 from ollama_gate.access.origins import opened, preflight
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
+from ollama_gate.endpoints import shown, v1
+from ollama_gate.endpoints.own import OwnEndpoints
 from ollama_gate.entrance import Entrance
 from ollama_gate.errors import ConfigError, Refusal, Refused, UpstreamError
 from ollama_gate.machine import allow_open_files
 from ollama_gate.notify import Notifier
 from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
-from ollama_gate.own import OwnEndpoints
 from ollama_gate.passthrough import pass_through
 from ollama_gate.receive import at_work
 from ollama_gate.routes import CHANGES_MODELS, LANES, decoded, refused, right_for

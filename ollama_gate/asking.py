@@ -9,12 +9,12 @@ from typing import Any
 
 import orjson
 
+from ollama_gate.admission.sharing import serves
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.errors import RenderError, TemplateRefused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
 from ollama_gate.requests import InferenceRequest
-from ollama_gate.sharing import serves
 from ollama_gate.upstream.client import Upstream
 from ollama_gate.window import Output, Window
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import structlog
 
+from ollama_gate.admission.launching import memory_policy
 from ollama_gate.admission.memory import Footprint
 from ollama_gate.admitting import Admission
 from ollama_gate.catalog.card import card_from_show
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.config import Config
-from ollama_gate.launching import memory_policy
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.policies import Policies
 from ollama_gate.requests import Json

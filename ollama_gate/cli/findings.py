@@ -7,6 +7,7 @@ from typing import Final
 
 from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.holdings import MemoryPolicy
+from ollama_gate.admission.launching import launch_plan, memory_policy
 from ollama_gate.admission.ledger import Ledger
 from ollama_gate.admission.memory import LaunchPlan, launch_faults
 from ollama_gate.admission.metadata import UnknownShape
@@ -16,7 +17,6 @@ from ollama_gate.catalog.names import canonical, display
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
 from ollama_gate.config.units import format_size
-from ollama_gate.launching import launch_plan, memory_policy
 from ollama_gate.policies import Policies
 
 PAD: Final = 256

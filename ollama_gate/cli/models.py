@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ollama_gate.admission.demand import Demand
+from ollama_gate.admission.launching import launch_plan
 from ollama_gate.admission.metadata import UnknownShape
 from ollama_gate.admission.shapes import shape_from_show
 from ollama_gate.catalog.card import Mode
@@ -21,7 +22,6 @@ from ollama_gate.cli.options import config_option, json_option
 from ollama_gate.cli.running import Named, front, gate_options
 from ollama_gate.cli.terminal import wide
 from ollama_gate.config import Config
-from ollama_gate.launching import launch_plan
 from ollama_gate.policies import Policies
 
 

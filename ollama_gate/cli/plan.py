@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ollama_gate.admission.launching import launch_plan, memory_policy
 from ollama_gate.admission.metadata import UnknownShape
 from ollama_gate.admission.planning import SMALL_WINDOW, ModelPlan, Planner, in_order
 from ollama_gate.admission.shapes import shape_from_show
@@ -21,7 +22,6 @@ from ollama_gate.cli.options import config_option, json_option
 from ollama_gate.cli.running import Front, Named, front, gate_options
 from ollama_gate.config.model import MIB
 from ollama_gate.config.units import format_size, parse_size
-from ollama_gate.launching import launch_plan, memory_policy
 
 
 @click.command("plan")

@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from ollama_gate.openapi import document
+from ollama_gate.endpoints.openapi import document
 from support.background import front_in_a_thread
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]

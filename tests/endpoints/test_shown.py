@@ -10,9 +10,9 @@ import pytest
 
 from ollama_gate.app import Gate
 from ollama_gate.catalog.card import card_from_show
+from ollama_gate.endpoints.shown import described, plainly_asked, with_bare_names
 from ollama_gate.errors import Refused
 from ollama_gate.rehearsal import Rehearsal, Settings
-from ollama_gate.shown import described, plainly_asked, with_bare_names
 from support.gate import running_gate
 from support.http import Reply, ask
 from support.recorded import recording, recordings

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from aiohttp import web
 
-from ollama_gate import __version__, chunk, dashboard, openapi
+from ollama_gate import __version__, dashboard
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.dialects.lane import Lane
+from ollama_gate.endpoints import chunk, openapi
 from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.observe.metrics import CONTENT_TYPE
 from ollama_gate.policies import Applied
@@ -196,7 +197,7 @@ class OwnEndpoints:
         if keeper is None:
             what = "there is no archive here; the operator can switch one on: archive.enabled"
             raise Refused(Refusal(404, "archive_off", what, type="not_found_error"))
-        from ollama_gate import lookup  # noqa: PLC0415 - only where there is an archive
+        from ollama_gate.endpoints import lookup  # noqa: PLC0415 - only where there is an archive
 
         return _answer(await lookup.answer(keeper, request, asked))
 

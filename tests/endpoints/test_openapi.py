@@ -5,10 +5,10 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from ollama_gate import own
 from ollama_gate.access.keys import Right
 from ollama_gate.dialects import anthropic, responses
-from ollama_gate.openapi import document
+from ollama_gate.endpoints import own
+from ollama_gate.endpoints.openapi import document
 from ollama_gate.routes import LANES, right_for
 from support.cases import front
 
