@@ -8,6 +8,7 @@ renames tools. Sources: `server/routes.go` (`ChatHandler`, `GenerateHandler`, `f
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -26,6 +27,7 @@ T = TypeVar("T")
 Think = bool | str | None
 """A request's `think`: true, false, a level, or None where it is unset."""
 
+_INT64: Final = 2**63
 LEVELS: Final = frozenset({"high", "medium", "low", "max"})
 GO_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"  # noqa: E501
 """What Go's `unicode.IsSpace` takes for white space; Python's strip() takes more."""
@@ -48,6 +50,8 @@ class ModelTraits:
     """The Modelfile's PARSER."""
     template: str = ""
     """The Go template, where there is one: with family gpt-oss it tells whether harmony is spoken."""
+    bare: bool = False
+    """It has no template at all: /api/generate then renders the prompt alone (`template.DefaultTemplate`)."""
 
     @property
     def harmony(self) -> bool:
@@ -185,12 +189,26 @@ def native_arguments(call: ToolCall) -> dict[str, Any] | None:
 def native_value(value: Any) -> Any:
     """A free-form value after Go's JSON and llama.cpp's parser: keys sorted, whole numbers ints."""
     if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 1e21 else value
+        return _native_number(value) if value.is_integer() else value
     if isinstance(value, Mapping):
         return {key: native_value(value[key]) for key in sorted(value)}
     if isinstance(value, list):
         return [native_value(item) for item in value]
     return value
+
+
+def _native_number(value: float) -> float:
+    """A whole number: Go writes its fewest digits and zeros, the parser reads that as int64, uint64 or a double.
+
+    The template engine has int64 only, so that what was read as uint64 turns negative there (`common/jinja/value.cpp`,
+    llama.cpp b10488).
+    """
+    if abs(value) < _INT64 // 1024:
+        return int(value)  # every digit of it is written
+    whole = int(Decimal(repr(value)))
+    if _INT64 <= whole < 2 * _INT64:
+        return whole - 2 * _INT64
+    return whole if -_INT64 <= whole < _INT64 else value
 
 
 def strip_thinking(content: str) -> str:
@@ -281,7 +299,8 @@ def _generate(body: Mapping[str, Any], model: ModelTraits) -> Conversation:
         messages = model.messages + messages
     if system:
         messages = (Message("system", system), *messages)
-    if override:
+    if override or model.bare:
+        override = override or "{{ .Prompt }}"
         return Conversation(messages, None, think, Flow.OVERRIDE, override=override, context=tokens)
     return Conversation(messages, (), think, context=tokens)
 

@@ -1,5 +1,6 @@
 """What Ollama's server makes of a request before it is rendered."""
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from ollama_gate.counting.normalise import (
     harmony_names,
     native_arguments,
     native_tools,
+    native_value,
     strip_thinking,
     tag_images,
 )
-from ollama_gate.counting.structs import Message, ToolCall, decode_tools
+from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate
+from ollama_gate.counting.structs import Message, ToolCall, decode_free, decode_tools
 from ollama_gate.errors import TemplateRefused
 from support.gotemplates import recorded
 
@@ -221,6 +224,31 @@ def test_native_arguments_keep_the_order_of_their_keys_at_the_top() -> None:
     assert repr(native_arguments(call)) == "{'b': 1, 'a': {'c': [-3], 'd': 2.5}}"
     assert native_arguments(ToolCall()) == {}
     assert native_arguments(ToolCall(null_arguments=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (2**53 + 1, 2**53),
+        (1e16, 10**16),
+        (2**63, 9223372036854776000 - 2**64),
+        (12345678901234567890, 12345678901234567000 - 2**64),
+        (-(2**63), -9.223372036854775808e18),
+        (2**64 - 1, 18446744073709551616.0),
+        (1e21, 1e21),
+        (-0.0, 0),
+    ],
+)
+def test_a_native_number_is_what_llama_cpp_reads_of_gos_digits(sent: float, read: float) -> None:
+    # Recorded from Ollama v0.33.0-rc2: 2**63 is shown as -9223372036854775616, -(2**63) as -9.22337e+18.
+    found = native_value(decode_free(sent))
+    assert (type(found), found) == (type(read), read)
+
+
+def test_a_model_without_any_template_generates_from_the_bare_prompt() -> None:
+    # Recorded from Ollama v0.33.0-rc2: its chats go through llama-server's chatml, its prompts do not.
+    made = generate_conversation({"prompt": "hi", "system": "Be brief."}, ModelTraits(bare=True))
+    assert GoTemplate.parse(made.override, era=Era.of("0.33.0")).render(made, today=date(2026, 11, 30)) == "hi"
 
 
 # --- images

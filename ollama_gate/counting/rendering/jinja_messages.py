@@ -6,14 +6,15 @@ role, and wants the arguments of tool calls as an object (`common/jinja/caps.cpp
 (`llm/llama_server.go:llamaServerChatMessage`, v0.33): no thinking of earlier turns, and arguments as JSON text.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ollama_gate.counting.normalise import native_arguments
+from ollama_gate.counting.rendering.gotemplate.gojson import ordered_map
+from ollama_gate.counting.rendering.gotemplate.values import ANY
 from ollama_gate.counting.rendering.jinja_values import TooMuchWork, WatchedMapping, WatchedText
-from ollama_gate.counting.structs import Message
+from ollama_gate.counting.structs import Message, ToolCall
 from ollama_gate.errors import RenderError, TemplateRefused
 
 Run = Callable[[Mapping[str, Any]], str]
@@ -159,7 +160,7 @@ def _message(message: Message, takes: Capabilities, *, trims: bool) -> dict[str,
                 "type": "function",
                 "function": {
                     "name": call.name,
-                    "arguments": native_arguments(call) if takes.object_arguments else _go_json(native_arguments(call)),
+                    "arguments": native_arguments(call) if takes.object_arguments else _argument_text(call),
                 },
                 **({"id": call.id} if call.id else {}),
             }
@@ -168,9 +169,8 @@ def _message(message: Message, takes: Capabilities, *, trims: bool) -> dict[str,
     return made
 
 
-_GO_ESCAPES: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
-
-
-def _go_json(value: Any) -> str:
-    """JSON as Go writes it: compact, and safe in HTML."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_GO_ESCAPES)
+def _argument_text(call: ToolCall) -> str:
+    """Arguments as the JSON text that Ollama sends them as."""
+    if call.arguments is None and not call.null_arguments:
+        return "{}"
+    return ordered_map(ANY, call.arguments)

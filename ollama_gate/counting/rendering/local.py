@@ -54,6 +54,7 @@ def traits_of(card: ModelCard) -> ModelTraits:
         messages=decode_messages(list(card.messages)),
         parser=card.parser,
         template=card.template if card.mode is Mode.GO_TEMPLATE else "",
+        bare=card.mode is Mode.CHATML,
     )
 
 

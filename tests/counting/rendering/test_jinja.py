@@ -69,6 +69,13 @@ def test_each_way_of_a_template_is_met_as_llamacpp_meets_it(name: str) -> None:
             assert llamacpp_template(name).render(conversation, now=NOW) == row["prompt"], row["conversation"]
 
 
+def test_arguments_as_text_are_spelled_as_go_spells_them() -> None:
+    call = {"function": {"name": "f", "arguments": {"b": 1e-7, "a<": {"z": 2**63, "\b": "\u2028"}}}}
+    talk = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}, {"role": "user"}]
+    text = llamacpp_template("arguments as text").render(conversation_of({"messages": talk}), now=NOW)
+    assert r'f {"b":1e-7,"a\u003c":{"\b":"\u2028","z":9223372036854776000}}</call>' in text
+
+
 def talk(*contents: str) -> Conversation:
     roles = ("user", "assistant")
     return Conversation(tuple(Message(roles[i % 2], content) for i, content in enumerate(contents)))
