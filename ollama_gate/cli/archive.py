@@ -1,6 +1,5 @@
 """`ollama-gate archive`: look into the archive, take out of it, and take from it."""
 
-import json
 import os
 import sys
 import tempfile
@@ -30,11 +29,11 @@ from ollama_gate.archive.records import (
     stamp,
 )
 from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
-from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.options import as_size, as_time, config_option, configuration, json_option
+from ollama_gate.cli.output import write_json
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.config import Config
 from ollama_gate.config.archive import archive_url
-from ollama_gate.config.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from ollama_gate.archive.store import Store
@@ -126,14 +125,14 @@ def search_command(
 @command.command()
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="File; standard output without.")
 @click.option("--conversation", metavar="NAME", help="Only this conversation, in its order.")
-@click.option("--since", metavar="TIME", help='Only messages first kept within this time, as "7d".')
+@click.option("--since", callback=as_time, metavar="TIME", help='Only messages first kept within this time, as "7d".')
 @config_option
 @url_option
 def export(
-    output: Path | None, conversation: str | None, since: str | None, path: Path | None, url: str | None
+    output: Path | None, conversation: str | None, since: float | None, path: Path | None, url: str | None
 ) -> None:
     """Write messages as one JSON object a line. A file appears whole or not at all, readable by its owner only."""
-    start = None if since is None else time.time() - _seconds(since, "--since")
+    start = None if since is None else time.time() - since
 
     from ollama_gate.archive import offline  # noqa: PLC0415 - not for the help
 
@@ -148,8 +147,20 @@ def export(
 
 
 @command.command()
-@click.option("--older-than", metavar="TIME", help='Conversations that were not compacted for this time, as "7d".')
-@click.option("--larger-than", metavar="SIZE", help='The oldest, until what is left takes so much, as "1GiB".')
+@click.option(
+    "--older-than",
+    "age",
+    callback=as_time,
+    metavar="TIME",
+    help='Conversations that were not compacted for this time, as "7d".',
+)
+@click.option(
+    "--larger-than",
+    "size",
+    callback=as_size,
+    metavar="SIZE",
+    help='The oldest, until what is left takes so much, as "1GiB".',
+)
 @click.option("--conversation", metavar="NAME", help="This conversation.")
 @click.option("--all", "everything", is_flag=True, help="Everything.")
 @click.option("--yes", is_flag=True, help="Do not ask before everything is taken away.")
@@ -157,8 +168,8 @@ def export(
 @url_option
 @json_option
 def purge(
-    older_than: str | None,
-    larger_than: str | None,
+    age: float | None,
+    size: int | None,
     conversation: str | None,
     path: Path | None,
     url: str | None,
@@ -169,8 +180,6 @@ def purge(
 ) -> None:
     """Take messages away for good: what the configuration says is too old or too much, or what the options say."""
     section = configuration(path)[0].archive
-    age = None if older_than is None else _seconds(older_than, "--older-than")
-    size = None if larger_than is None else _bytes(larger_than)
     if everything and not yes:
         click.confirm("Take every message away for good?", abort=True, err=True)
     if age is None and size is None and conversation is None and not everything:
@@ -186,7 +195,7 @@ def purge(
 
     gone = _run(path, url, take)
     if as_json:
-        click.echo(json.dumps(asdict(gone)))
+        write_json(asdict(gone))
     else:
         conversations, messages = _many(gone.conversations, "conversation"), _many(gone.messages, "message")
         click.echo(f"{conversations} and {messages} taken away, {_mib(gone.bytes)}")
@@ -211,7 +220,7 @@ def stats(path: Path | None, url: str | None, *, as_json: bool) -> None:
 
     told = _run(path, url, ask)
     if as_json:
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        write_json(told)
         return
     console = Console(highlight=False)
     console.print(Text(told["archive"], style="bold"), soft_wrap=True)
@@ -358,17 +367,3 @@ def _files(file: Path) -> list[Path]:
 
 def _many(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _seconds(value: str, option: str) -> float:
-    try:
-        return parse_duration(value)
-    except ValueError as bad:
-        raise Unusable(f"{option}: {bad}") from bad
-
-
-def _bytes(value: str) -> int:
-    try:
-        return parse_size(value)
-    except ValueError as bad:
-        raise Unusable(f"--larger-than: {bad}") from bad

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +15,11 @@ from rich.text import Text
 from ollama_gate.catalog.names import display
 from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
 from ollama_gate.cli.options import config_option, configuration, json_option
-from ollama_gate.cli.passages import CORE, UNIT, Repeated, Section, Unit, changing, repeated, sections, slug, split
+from ollama_gate.cli.output import wide, write_json
 from ollama_gate.cli.running import Named, Running, gate_options, message
-from ollama_gate.cli.terminal import wide
+from ollama_gate.cli.sections import CORE, UNIT, Repeated, Section, Unit, changing, repeated, sections, slug, split
 from ollama_gate.config import Config
+from ollama_gate.policies import Policies
 
 _AT_ONCE: Final = 64
 """Texts that are counted with one question."""
@@ -60,16 +61,16 @@ class Report:
     """What was found in a prompt."""
 
     tokens: int
-    exact: bool
-    """Whether a model's own vocabulary counted; else about four characters are taken for a token."""
     model: str | None
+    """The model whose vocabulary counted; without one, four characters are taken for a token."""
     sections: list[tuple[Section, int]]
     shares: list[Share]
     repeated: list[Repeated]
     wasted: int
     """About the tokens that repeated passages take beyond their first time."""
     changing: list[tuple[int, str]]
-    advice: list[str] = field(default_factory=list)
+    """What differs from session to session: the number of the section, and what was seen there."""
+    advice: tuple[str, ...] = ()
 
 
 @click.command("audit")
@@ -109,7 +110,7 @@ def command(
     if folder is not None:
         units = _write(folder, split(parts, lambda piece: count([piece])[0]))
     if as_json:
-        click.echo(_json(told, units, folder))
+        write_json(_told(told, units, folder))
     else:
         wide().print(*_picture(told, units, folder), sep="\n")
     ctx.exit(FINDINGS if told.advice else 0)
@@ -151,25 +152,30 @@ def _windows(config: Config, running: Running) -> list[tuple[str, int, int]]:
     except (NoAnswer, Unusable):
         rows = []
     if not rows:
+        policies = Policies(config)
         for name in config.models or [""]:
-            policy = config.model_policy(name)
-            budget = policy.budget if policy.budget is not None else 0.8
-            tokens = int(budget * policy.num_ctx) if isinstance(budget, float) else budget
-            rows.append((display(name) if name else "[defaults]", policy.num_ctx, tokens))
+            window = policies.unknown(name).window
+            if window is not None:
+                rows.append((display(name) if name else "[defaults]", window.num_ctx, window.budget))
     return rows
 
 
 def report(parts: list[Section], tokens: list[int], windows: list[tuple[str, int, int]], model: str | None) -> Report:
-    """Everything that can be said of a prompt."""
+    """Everything that can be said of a prompt.
+
+    Args:
+        parts: its sections.
+        tokens: of each section.
+        windows: name, window and budget of each model, in tokens.
+        model: whose vocabulary counted; None where the tokens are estimated.
+    """
     total = sum(tokens)
     twice = repeated(parts)
     words = sum(len(part.text.split()) for part in parts) or 1
     wasted = sum(one.words for one in twice) * total // words
     shares = [Share(name, window, budget, total / window) for name, window, budget in windows]
-    told = Report(total, model is not None, model, list(zip(parts, tokens, strict=True)), shares, twice, wasted, [])
-    told.changing.extend(changing(parts))
-    told.advice.extend(_advice(told))
-    return told
+    told = Report(total, model, list(zip(parts, tokens, strict=True)), shares, twice, wasted, changing(parts))
+    return replace(told, advice=tuple(_advice(told)))
 
 
 def _advice(told: Report) -> Iterator[str]:
@@ -217,10 +223,10 @@ def _write(folder: Path, units: list[Unit]) -> list[Unit]:
     return units
 
 
-def _json(told: Report, units: list[Unit], folder: Path | None) -> str:
+def _told(told: Report, units: list[Unit], folder: Path | None) -> dict[str, Any]:
     out: dict[str, Any] = {
         "tokens": told.tokens,
-        "exact": told.exact,
+        "exact": told.model is not None,
         "model": told.model,
         "sections": [{"level": part.level, "title": part.title, "tokens": tokens} for part, tokens in told.sections],
         "shares": [asdict(share) for share in told.shares],
@@ -231,10 +237,10 @@ def _json(told: Report, units: list[Unit], folder: Path | None) -> str:
     }
     if folder is not None:
         out["units"] = [{"title": unit.title, "tokens": unit.tokens} for unit in units]
-    return json.dumps(out, indent=2, ensure_ascii=False)
+    return out
 
 
-def _with_what_is_below(sections: Sequence[tuple[Section, int]], number: int) -> int:
+def _with_subsections(sections: Sequence[tuple[Section, int]], number: int) -> int:
     """Tokens of a section with all sections of deeper levels that follow it."""
     level, total = sections[number][0].level, sections[number][1]
     for part, tokens in sections[number + 1 :]:
@@ -245,7 +251,7 @@ def _with_what_is_below(sections: Sequence[tuple[Section, int]], number: int) ->
 
 
 def _picture(told: Report, units: list[Unit], folder: Path | None) -> Iterator[Text | Table]:
-    how = f"as {told.model} counts" if told.exact else "estimated; --model NAME counts exactly"
+    how = f"as {told.model} counts" if told.model else "estimated; --model NAME counts exactly"
     yield Text.assemble((f"{told.tokens:,} tokens", "bold"), f"  {how}")
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(overflow="fold")
@@ -254,7 +260,7 @@ def _picture(told: Report, units: list[Unit], folder: Path | None) -> Iterator[T
     table.add_column()
     most = max((tokens for _, tokens in told.sections), default=1) or 1
     for number, (part, tokens) in enumerate(told.sections):
-        below = _with_what_is_below(told.sections, number)
+        below = _with_subsections(told.sections, number)
         title = f"{'  ' * max(part.level - 1, 0)}{part.title or '(before the first heading)'}"
         table.add_row(
             Text(title),

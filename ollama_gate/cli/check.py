@@ -1,7 +1,5 @@
 """`ollama-gate check`: is the configuration good, and does Ollama agree with it."""
 
-import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -9,24 +7,17 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from ollama_gate.catalog.card import ModelCard, card_from_show
-from ollama_gate.catalog.names import canonical, is_cloud, is_valid
-from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer
-from ollama_gate.cli.ask import ask
-from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, in_order, worst
+from ollama_gate.cli import FINDINGS, NO_ANSWER
+from ollama_gate.cli.findings import Finding, Level, Seen, examine, in_order, must_be_put_right
+from ollama_gate.cli.ollama import try_to_look
 from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Front, Named, front, gate_options
 from ollama_gate.config import Config
-from ollama_gate.machine import memory_bytes
 
-MOST_MODELS: Final = 500
-_MANY: Final = 20
-"""Models from which on a bar is shown while they are asked for."""
-START: Final = "Start Ollama, or say where it is: upstream.url, OLLAMA_UPSTREAM, or --gate for that of a running gate"
 _ALIKE: Final = 5
 """Findings that are put right alike and are shown by themselves; JSON has all."""
 _STYLES: Final = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
@@ -48,35 +39,26 @@ def command(ctx: click.Context, *, gate: Named, path: Path | None, strict: bool,
     """
     before = Front(*configuration(path)) if offline else front(gate, path)
     config = before.config
-    seen, silence = None, ""
-    if not offline:
-        try:
-            seen = look(before.url)
-        except NoAnswer as error:
-            silence = error.message
-    findings = in_order([*examine(config, seen), *([] if offline else archived(config))])
-    if silence:
-        findings.insert(0, Finding(Level.ERROR, "Ollama", silence, START))
-    failed = worst(findings, strict=strict)
-    code = NO_ANSWER if silence else FINDINGS if failed else 0
+    seen, silent = (None, []) if offline else try_to_look(before)
+    findings = [*silent, *in_order([*examine(config, seen), *([] if offline else archived(config))])]
+    code = NO_ANSWER if silent else FINDINGS if must_be_put_right(findings, strict=strict) else 0
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "ok": code == 0,
-                    "file": str(before.file) if before.file else None,
-                    "upstream": before.url,
-                    "upstream_from": before.gate or "configuration",
-                    "version": seen.version if seen else None,
-                    "findings": [asdict(finding) for finding in findings],
-                },
-                indent=2,
-                ensure_ascii=False,
-            )
-        )
+        write_json(report(findings, before, seen, code))
     else:
         show(findings, before, seen)
     ctx.exit(code)
+
+
+def report(findings: list[Finding], before: Front, seen: Seen | None, code: int) -> dict[str, Any]:
+    """What programs get: the findings, of what, and whether the exit code is 0."""
+    return {
+        "ok": code == 0,
+        "file": str(before.file) if before.file else None,
+        "upstream": before.url,
+        "upstream_from": before.gate or "configuration",
+        "version": seen.version if seen else None,
+        "findings": [asdict(finding) for finding in findings],
+    }
 
 
 def archived(config: Config) -> list[Finding]:
@@ -88,74 +70,6 @@ def archived(config: Config) -> list[Finding]:
     problem = offline.problem(config.archive.place(), migrates=config.archive.migrate)
     fix = "conversations over their budget are refused until it is put right: docs/archive.md"
     return [Finding(Level.ERROR, "archive", problem, fix)] if problem else []
-
-
-def look(url: str) -> Seen:
-    """Ask an Ollama for its version, its models and what is loaded.
-
-    Raises:
-        NoAnswer: it does not answer, or not as Ollama does.
-    """
-    version = _member(_get(url, "/api/version"), "version", str)
-    rows = _rows(_get(url, "/api/tags"))[:MOST_MODELS]
-    console = Console(stderr=True)
-    quiet = len(rows) < _MANY or not console.is_terminal
-    cards = [
-        _card(url, row) for row in track(rows, "asking for each model", console=console, transient=True, disable=quiet)
-    ]
-    resident = [
-        Resident(name, _number(row, "context_length"), _number(row, "size_vram") or 0, _number(row, "size") or 0)
-        for row in _rows(_get(url, "/api/ps"))
-        if (name := _name(row))
-    ]
-    return Seen(version, tuple(card for card in cards if card), tuple(resident), memory_bytes())
-
-
-def must_look(before: Front) -> Seen:
-    """As `look`, for commands that can do nothing without it: the error names the fix."""
-    try:
-        return look(before.url)
-    except NoAnswer as silent:
-        raise NoAnswer(f"{silent.message}. {START}") from silent
-
-
-def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:
-    name = _name(row)
-    if not name or is_cloud(name):
-        return None
-    status, told = ask(f"{url}/api/show", json.dumps({"model": name}).encode())
-    if status != 200 or not isinstance(told, dict):
-        return None  # removed between the two questions, or broken: Ollama would not run it either
-    return card_from_show(canonical(name), name, str(row.get("digest", "")), told, size=_number(row, "size") or 0)
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    name = row.get("name")
-    return name if isinstance(name, str) and is_valid(name) else ""
-
-
-def _number(row: Mapping[str, Any], name: str) -> int | None:
-    value = row.get(name)
-    return value if isinstance(value, int) else None
-
-
-def _get(url: str, path: str) -> Any:
-    status, answer = ask(url + path)
-    if status != 200:
-        raise NoAnswer(f"{url}{path} answers {status}: it is not an Ollama")
-    return answer
-
-
-def _member(answer: Any, name: str, kind: type) -> Any:
-    value = answer.get(name) if isinstance(answer, dict) else None
-    if not isinstance(value, kind):
-        raise NoAnswer("the upstream answers, but not as Ollama does")
-    return value
-
-
-def _rows(answer: Any) -> list[dict[str, Any]]:
-    models = answer.get("models") if isinstance(answer, dict) else None
-    return [row for row in models or [] if isinstance(row, dict)]
 
 
 def show(findings: list[Finding], before: Front, seen: Seen | None) -> None:

@@ -13,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ollama_gate.cli import FINDINGS, Unusable
+from ollama_gate.cli.answers import mapping, mappings
 from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Named, Running, gate_options, message
 
 _BAR: Final = 60
@@ -63,7 +65,7 @@ def command(
         answers.append((name, answer))
     if as_json:
         told: Any = answers[0][1] if len(asked) == 1 else [{"file": name, **answer} for name, answer in answers]
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        write_json(told)
     else:
         _print(answers)
     ctx.exit(FINDINGS if any(answer.get("verdict") == "refuse" for _, answer in answers) else 0)
@@ -109,8 +111,7 @@ def request_body(data: bytes, model: str | None) -> bytes:
 def picture(answer: Mapping[str, Any]) -> list[Text | Table]:
     """The count in words, a bar of the window, and the parts."""
     tokens, at_most, budget, window = (_number(answer, name) for name in ("tokens", "at_most", "budget", "window"))
-    parts = answer.get("parts")
-    parts = parts if isinstance(parts, Mapping) else {}
+    parts = mapping(answer, "parts")
     refused = answer.get("verdict") == "refuse"
     head = Text(f"{tokens:,} tokens", style="bold red" if refused else "bold")
     head.append(f"  {answer.get('rung', '')}{f', at most {at_most:,}' if at_most > tokens else ''}", style="default")
@@ -132,23 +133,22 @@ def picture(answer: Mapping[str, Any]) -> list[Text | Table]:
     if table.row_count:
         lines.append(table)
     for title, shares, name in (("messages", "per_message", "role"), ("tools", "per_tool", "name")):
-        lines += _shares(title, answer.get(shares), name)
+        lines += _shares(title, mappings(answer, shares), name)
     return lines
 
 
-def _shares(title: str, shares: Any, name: str) -> list[Text | Table]:
+def _shares(title: str, shares: list[Mapping[str, Any]], name: str) -> list[Text | Table]:
     """The messages or tools that take most, by number and name."""
-    told = [share for share in shares if isinstance(share, Mapping)] if isinstance(shares, list) else []
-    if len(told) < 2:
+    if len(shares) < 2:
         return []
-    most = sorted(enumerate(told), key=lambda pair: -_number(pair[1], "tokens"))[:_SHOWN]
+    most = sorted(enumerate(shares), key=lambda pair: -_number(pair[1], "tokens"))[:_SHOWN]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column()
     table.add_column(justify="right")
     for number, share in sorted(most):
         table.add_row(Text(f"{title}[{number}] {share.get(name, '')}"), f"{_number(share, 'tokens'):,}")
-    rest = len(told) - len(most)
-    return [Text(f"{title}, the {len(most)} of {len(told)} that take most" if rest else title, style="dim"), table]
+    rest = len(shares) - len(most)
+    return [Text(f"{title}, the {len(most)} of {len(shares)} that take most" if rest else title, style="dim"), table]
 
 
 def _inputs(answer: Mapping[str, Any], limit: int) -> list[Text | Table]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ollama_gate.cli.answers import mapping, mappings
 from ollama_gate.cli.findings import Finding, Level, Seen
 from ollama_gate.cli.surroundings import Surroundings
 from ollama_gate.config import Config
@@ -10,7 +11,6 @@ from ollama_gate.config import Config
 _MIB: Final = 1024**2
 _GIB: Final = 1024**3
 _FEW_FILES: Final = 4096
-_TRUE: Final = frozenset({"1", "t", "true", "yes", "on"})
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
 
@@ -36,26 +36,18 @@ def heard(status: Mapping[str, Any]) -> Iterator[Finding]:
         ("log", Level.WARNING, "docs/operate.md: Ollama's own log"),
         ("archive", Level.ERROR, "see the gate's log; docs/archive.md"),
     ):
-        told = _object(status.get(section))
+        told = mapping(status, section)
         for text in (told.get("alert"), told.get("problem")):
             if text:
                 yield Finding(level, "the gate", str(text), fix)
-    for alert in _objects(_object(status.get("memory")).get("alerts")):
+    for alert in mappings(mapping(status, "memory"), "alerts"):
         what = f"the gate found {alert.get('kind')}"
         yield Finding(Level.WARNING, str(alert.get("model") or "memory"), what, "docs/operate.md says what it means")
-    for model in _objects(status.get("models")):
-        counts = _object(model.get("counts"))
+    for model in mappings(status, "models"):
+        counts = mapping(model, "counts")
         if counts.get("why") and counts.get("checked"):
             what = f"its counts are not exact: {counts['why']}"
             yield Finding(Level.NOTE, str(model.get("name")), what, "docs/counting.md says what is missing")
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def _settings(config: Config, environment: Mapping[str, str], source: str) -> Iterator[Finding]:
@@ -93,7 +85,8 @@ def _habits(environment: Mapping[str, str]) -> Iterator[Finding]:
     if _yes(environment.get("OLLAMA_DEBUG_LOG_REQUESTS", "")):
         what = "OLLAMA_DEBUG_LOG_REQUESTS is on: whole requests are written to disk"
         yield Finding(Level.WARNING, "Ollama", what, "unset it")
-    if environment.get("OLLAMA_DEBUG", "").lower() in _TRUE | {"2"}:
+    # As Ollama reads it (`envconfig/config.go:LogLevel`, v0.33): true, or a level.
+    if environment.get("OLLAMA_DEBUG", "").lower() in {"t", "true"} or (_whole(environment, "OLLAMA_DEBUG") or 0) > 0:
         what = "OLLAMA_DEBUG is on: its log holds parts of prompts"
         yield Finding(Level.NOTE, "Ollama", what, "unset it when nothing is looked for any more")
 

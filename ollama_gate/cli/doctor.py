@@ -2,8 +2,7 @@
 
 import json
 import sys
-from contextlib import suppress
-from dataclasses import asdict
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import click
@@ -13,10 +12,12 @@ from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.versions import Features
 from ollama_gate.cli import FINDINGS, NO_ANSWER, NoAnswer, Unusable
 from ollama_gate.cli.ask import ask
-from ollama_gate.cli.check import START, archived, look, show
+from ollama_gate.cli.check import archived, report, show
 from ollama_gate.cli.diagnosis import diagnose, heard
-from ollama_gate.cli.findings import Finding, Level, Seen, examine, in_order, worst
+from ollama_gate.cli.findings import Finding, Level, Seen, examine, in_order, must_be_put_right
+from ollama_gate.cli.ollama import try_to_look
 from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Front, Named, Running, front, gate_options
 from ollama_gate.cli.surroundings import look_around
 from ollama_gate.config import Config
@@ -57,18 +58,12 @@ def command(
     except NoAnswer:  # the probe says so
         before = Front(*configuration(path))
     config = before.config
-    seen, silence = None, ""
     good: list[str] = []
-    with Console(stderr=True).status("looking", spinner="dots") if sys.stderr.isatty() else _Quietly():
-        try:
-            seen = look(before.url)
-        except NoAnswer as error:
-            silence = error.message
+    with Console(stderr=True).status("looking", spinner="dots") if sys.stderr.isatty() else nullcontext():
+        seen, silent = try_to_look(before)
         around = look_around(config.upstream.address, config.server.address, log=config.upstream.log)
-    findings = [*examine(config, seen), *archived(config)]
-    if seen is None:
-        findings.insert(0, Finding(Level.ERROR, "Ollama", silence, START))
-    else:
+    findings = [*silent, *examine(config, seen), *archived(config)]
+    if seen is not None:
         findings += diagnose(config, seen, around)
         running = Running.named(gate, config)
         with suppress(NoAnswer, Unusable):  # whether it runs is told by the probe
@@ -76,35 +71,15 @@ def command(
         if not no_probe:
             findings += _tried(config, seen, running, good, yes=yes)
     findings = in_order(findings)
-    code = NO_ANSWER if seen is None else FINDINGS if worst(findings, strict=strict) else 0
+    code = NO_ANSWER if seen is None else FINDINGS if must_be_put_right(findings, strict=strict) else 0
     if as_json:
-        told = {
-            "ok": code == 0,
-            "file": str(before.file) if before.file else None,
-            "upstream": before.url,
-            "upstream_from": before.gate or "configuration",
-            "version": seen.version if seen else None,
-            "environment_from": around.source or None,
-            "environment": around.environment,
-            "good": good,
-            "findings": [asdict(finding) for finding in findings],
-        }
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        more = {"environment_from": around.source or None, "environment": around.environment, "good": good}
+        write_json(report(findings, before, seen, code) | more)
     else:
         show(findings, before, seen)
         for line in ([f"Ollama's environment was read from {around.source}"] if around.source else []) + good:
             click.echo(line)
     ctx.exit(code)
-
-
-class _Quietly:
-    """Shows nothing while something is done."""
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, *_: object) -> None:
-        """End."""
 
 
 def _may_ask() -> bool:

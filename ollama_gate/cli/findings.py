@@ -10,6 +10,7 @@ from ollama_gate.admission.holdings import MemoryPolicy
 from ollama_gate.admission.launching import launch_plan, memory_policy
 from ollama_gate.admission.ledger import Ledger
 from ollama_gate.admission.memory import LaunchPlan, launch_faults
+from ollama_gate.admission.memory_rules import CELL_PADDING
 from ollama_gate.admission.metadata import UnknownShape
 from ollama_gate.admission.shapes import ModelShape, shape_from_show
 from ollama_gate.catalog.card import ModelCard
@@ -19,12 +20,11 @@ from ollama_gate.config import Config, ModelPolicy
 from ollama_gate.config.units import format_size
 from ollama_gate.policies import Policies
 
-PAD: Final = 256
-"""llama-server rounds a slot up to a multiple of this many tokens."""
-GIB: Final = 1024**3
-LEAST_LIMIT: Final = 64 * 1024**2
+_GIB: Final = 1024**3
+_LEAST_LIMIT: Final = 64 * 1024**2
 """Bytes; a limit below is a slip of the pen."""
-AGENTS_GIVE_UP: Final = 300.0
+_AGENTS_GIVE_UP: Final = 300.0
+"""Seconds after which coding agents send a request that was not answered again."""
 
 
 class Level(StrEnum):
@@ -79,7 +79,7 @@ class Seen:
 
     @property
     def revision(self) -> int:
-        """What was seen does not change."""
+        """0 always, because what was seen does not change (`policies.Cards`)."""
         return 0
 
     def sharing(self, card: ModelCard) -> list[ModelCard]:
@@ -114,24 +114,26 @@ def in_order(findings: Sequence[Finding]) -> list[Finding]:
 
 def _configuration(config: Config) -> Iterator[Finding]:
     limit = config.memory.limit
-    if isinstance(limit, int) and limit < LEAST_LIMIT:
+    if isinstance(limit, int) and limit < _LEAST_LIMIT:
         fix = f'limit = "{limit}GiB", if that was meant' if 0 < limit <= 4096 else 'write it with its unit, "24GiB"'
         what = f"{format_size(limit)} is less than any model takes: every request would be refused"
         yield Finding(Level.ERROR, "memory.limit", what, fix)
     for name in ["", *config.models]:
         policy, about = config.model_policy(name), display(name) if name else "[defaults]"
         own = config.models.get(name, config.defaults)
-        if policy.num_ctx % PAD and "num_ctx" in own.model_fields_set:
-            rounded = -(-policy.num_ctx // PAD) * PAD
-            what = f"num_ctx {policy.num_ctx} is not a multiple of {PAD}: llama-server keeps memory for {rounded}"
+        if policy.num_ctx % CELL_PADDING and "num_ctx" in own.model_fields_set:
+            rounded = -(-policy.num_ctx // CELL_PADDING) * CELL_PADDING
+            what = (
+                f"num_ctx {policy.num_ctx} is not a multiple of {CELL_PADDING}: llama-server keeps memory for {rounded}"
+            )
             yield Finding(Level.NOTE, about, what, f"num_ctx = {rounded} costs nothing more")
         if policy.shift and "shift" in own.model_fields_set:
             what = "shift = true: Ollama drops the start of the conversation when an answer reaches the window's end"
             yield Finding(Level.WARNING, about, what, "shift = false ends the answer there instead")
         if policy.tokenizer is not None and "tokenizer" in own.model_fields_set and not policy.tokenizer.exists():
             yield Finding(Level.ERROR, about, f"the tokenizer {policy.tokenizer} does not exist", "correct its path")
-    if config.queue.deadline >= AGENTS_GIVE_UP:
-        what = f"agents give up after {AGENTS_GIVE_UP:g} s and send everything again, which makes the queue longer"
+    if config.queue.deadline >= _AGENTS_GIVE_UP:
+        what = f"agents give up after {_AGENTS_GIVE_UP:g} s and send everything again, which makes the queue longer"
         yield Finding(Level.WARNING, "queue.deadline", what, 'stay below that: deadline = "240s"')
     compacts = any(config.model_policy(name).compaction for name in ["", *config.models])
     if compacts and not config.archive.enabled:
@@ -271,7 +273,7 @@ def _takes(name: str, shape: ModelShape, plan: LaunchPlan, policy: MemoryPolicy)
     ledger = Ledger(policy)
     if policy.limit is None or not ledger.impossible(demand):
         return
-    size, limit = f"{ledger.cost(demand.footprint) / GIB:.1f} GiB", f"{policy.limit / GIB:.1f} GiB"
+    size, limit = f"{ledger.cost(demand.footprint) / _GIB:.1f} GiB", f"{policy.limit / _GIB:.1f} GiB"
     slots = "1 slot" if demand.slots == 1 else f"{demand.slots} slots"
     what = f"never fits: with a window of {demand.num_ctx} and {slots} it takes {size}, and memory.limit is {limit}"
     largest = ledger.fitting(demand, policy.limit)
@@ -279,7 +281,7 @@ def _takes(name: str, shape: ModelShape, plan: LaunchPlan, policy: MemoryPolicy)
     yield Finding(Level.ERROR, name, what, f"{fix} memory.limit; `ollama-gate plan` shows what fits")
 
 
-def worst(findings: Sequence[Finding], *, strict: bool) -> bool:
-    """Whether there is something to put right."""
+def must_be_put_right(findings: Sequence[Finding], *, strict: bool) -> bool:
+    """Whether the command fails: for an error, and where it is strict for a warning too."""
     bad = {Level.ERROR, Level.WARNING} if strict else {Level.ERROR}
     return any(finding.level in bad for finding in findings)

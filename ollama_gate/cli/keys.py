@@ -1,6 +1,5 @@
 """`ollama-gate keys`: who gets in."""
 
-import json
 import re
 import secrets
 import time
@@ -15,7 +14,8 @@ import click
 from ollama_gate.access.keyfile import locked, read, write
 from ollama_gate.access.keys import MOST_PRIORITY, Key, KeyRing, Limits, minted, name_fault, pattern_fault, prefix
 from ollama_gate.cli import Unusable
-from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.options import as_time, config_option, configuration, json_option
+from ollama_gate.cli.output import write_json
 from ollama_gate.config.units import parse_duration
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -103,7 +103,7 @@ def list_(path: Path | None, *, everything: bool, as_json: bool) -> None:
     file = _file(path)
     keys = [key for key in read(file)[0].keys if everything or key.over(now) is None]
     if as_json:
-        click.echo(json.dumps([_told(key, now) for key in keys], indent=2))
+        write_json([_told(key, now) for key in keys])
         return
     if not keys:
         click.echo(f"There are no keys in {file}.")
@@ -129,7 +129,7 @@ def revoke(name: str, path: Path | None, *, as_json: bool) -> None:
             ring = ring.with_key(replace(key, revoked=now))
         write(file, ring)
     if as_json:
-        click.echo(json.dumps([_told(replace(key, revoked=now), now) for key in found], indent=2))
+        write_json([_told(replace(key, revoked=now), now) for key in found])
     else:
         click.echo("\n".join(f"{key.name} ({prefix(key)}…) is revoked." for key in found))
 
@@ -137,23 +137,25 @@ def revoke(name: str, path: Path | None, *, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @config_option
-@click.option("--grace", metavar="TIME", default="0s", help="How long the old key works on (1h); default: not at all.")
+@click.option(
+    "--grace",
+    callback=as_time,
+    metavar="TIME",
+    default="0s",
+    help="How long the old key works on (1h); default: not at all.",
+)
 @json_option
-def rotate(name: str, path: Path | None, grace: str, *, as_json: bool) -> None:
+def rotate(name: str, path: Path | None, grace: float, *, as_json: bool) -> None:
     """Replace the key NAME (or id) by a new one with the same rights, and show that."""
     now = time.time()
-    try:
-        left = parse_duration(grace)
-    except ValueError as bad:
-        raise Unusable(str(bad)) from bad
     file = _file(path)
     with locked(file):
         ring = read(file)[0]
         found = _found(ring, name, now, file)
         text, key = _fresh(replace(found[-1], created=now))
         for old in found:
-            ends = now + left if old.expires is None else min(now + left, old.expires)
-            ring = ring.with_key(replace(old, expires=ends) if left else replace(old, revoked=now))
+            ends = now + grace if old.expires is None else min(now + grace, old.expires)
+            ring = ring.with_key(replace(old, expires=ends) if grace else replace(old, revoked=now))
         write(file, ring.with_key(key))
     _show_new(text, key, file, now, as_json=as_json)
 
@@ -188,7 +190,7 @@ def _when(text: str, now: float) -> float:
 
 def _show_new(text: str, key: Key, file: Path, now: float, *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({**_told(key, now), "key": text}, indent=2))
+        write_json({**_told(key, now), "key": text})
         return
     click.echo(text)
     click.echo(f"That is the key of {key.name}. It is shown this once: {file} holds its hash.", err=True)

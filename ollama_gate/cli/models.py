@@ -1,6 +1,5 @@
 """`ollama-gate models`: what each installed model gets from this configuration, and whether it is loaded."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,11 +15,11 @@ from ollama_gate.admission.shapes import shape_from_show
 from ollama_gate.catalog.card import Mode
 from ollama_gate.catalog.names import canonical
 from ollama_gate.catalog.versions import Features
-from ollama_gate.cli.check import must_look
 from ollama_gate.cli.findings import Seen
+from ollama_gate.cli.ollama import must_look
 from ollama_gate.cli.options import config_option, json_option
+from ollama_gate.cli.output import wide, write_json
 from ollama_gate.cli.running import Named, front, gate_options
-from ollama_gate.cli.terminal import wide
 from ollama_gate.config import Config
 from ollama_gate.policies import Policies
 
@@ -58,7 +57,7 @@ def command(*, gate: Named, path: Path | None, as_json: bool) -> None:
     before = front(gate, path)
     rows = list(rows_of(before.config, must_look(before)))
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False))
+        write_json([asdict(row) for row in rows])
         return
     console = wide()
     console.print(Text(f"Ollama at {before.url}, {before.source}", style="dim"))

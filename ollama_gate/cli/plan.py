@@ -1,8 +1,8 @@
 """`ollama-gate plan`: which windows, slots and cache types of the installed models fit into so much memory."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -16,12 +16,13 @@ from ollama_gate.admission.shapes import shape_from_show
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.names import canonical, is_valid
 from ollama_gate.cli import FINDINGS, Unusable
-from ollama_gate.cli.check import must_look
 from ollama_gate.cli.findings import Seen
-from ollama_gate.cli.options import config_option, json_option
+from ollama_gate.cli.ollama import must_look
+from ollama_gate.cli.options import as_size, config_option, json_option
+from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Front, Named, front, gate_options
 from ollama_gate.config.model import MIB
-from ollama_gate.config.units import format_size, parse_size
+from ollama_gate.config.units import format_size
 
 
 @click.command("plan")
@@ -29,6 +30,7 @@ from ollama_gate.config.units import format_size, parse_size
 @click.option(
     "--memory",
     "size",
+    callback=as_size,
     metavar="SIZE",
     help='What models may take, as "24GiB". Default: memory.limit, else what this machine has.',
 )
@@ -40,7 +42,7 @@ from ollama_gate.config.units import format_size, parse_size
 def command(
     ctx: click.Context,
     *,
-    size: str | None,
+    size: int | None,
     models: tuple[str, ...],
     gpus: int | None,
     gate: Named,
@@ -58,7 +60,7 @@ def command(
     cards = _chosen(seen, models)
     devices = gpus if gpus is not None else seen.gpus(config)
     policy = memory_policy(config, machine=seen.machine, gpus=devices)
-    limit, limit_from = (policy.limit, "memory.limit") if size is None else (_bytes(size), "--memory")
+    limit, limit_from = (policy.limit, "memory.limit") if size is None else (size, "--memory")
     if limit is None:
         limit, limit_from = _of_machine(before, seen, devices), "machine"
     planner = Planner(limit, policy.counts_host)
@@ -76,7 +78,7 @@ def command(
     plans = in_order(plans)
     if as_json:
         head = {"upstream": before.url, "upstream_from": before.gate or "configuration", "memory_from": limit_from}
-        click.echo(_json(head, planner, devices, plans, unknown))
+        write_json({**head, **_told(planner, devices, plans, unknown)})
     else:
         console = Console(highlight=False)
         console.print(Text(f"Ollama at {before.url}, {before.source}", style="dim"))
@@ -110,17 +112,10 @@ def _of_machine(before: Front, seen: Seen, gpus: int) -> int:
     return policy.limit
 
 
-def _bytes(text: str) -> int:
-    try:
-        return parse_size(text)
-    except ValueError as bad:
-        raise Unusable(f"--memory: {bad}") from bad
-
-
-def _json(head: dict[str, str], planner: Planner, gpus: int, plans: list[ModelPlan], unknown: dict[str, str]) -> str:
+def _told(planner: Planner, gpus: int, plans: list[ModelPlan], unknown: dict[str, str]) -> dict[str, Any]:
     told = [{**asdict(plan), "fits": plan.fits} for plan in plans]
     memory = {"memory_bytes": planner.limit, "counts_host": planner.counts_host, "gpus": gpus}
-    return json.dumps({**head, **memory, "models": told, "unknown": unknown}, indent=2, ensure_ascii=False)
+    return {**memory, "models": told, "unknown": unknown}
 
 
 def _print(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from ollama_gate.cli import NoAnswer, Unusable
+from ollama_gate.cli.answers import mapping
 from ollama_gate.cli.ask import Untrusted, ask
 from ollama_gate.cli.options import configuration
 from ollama_gate.config import Config
@@ -103,8 +104,7 @@ class Running:
             NoAnswer: nobody answers there, it is no gate, or its Ollama is one that only its own machine can reach.
         """
         _, answer = self.ask("/gate/health")
-        told = answer.get("upstream")
-        url = told.get("url") if isinstance(told, dict) else None
+        url = mapping(answer, "upstream").get("url")
         try:
             url = parse_upstream(url) if isinstance(url, str) and "://" in url else None
         except ValueError:

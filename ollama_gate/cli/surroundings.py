@@ -9,7 +9,7 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -50,8 +50,6 @@ class Surroundings:
     """Most files that the gate's process may have open."""
     memory_max: int | None = None
     """Bytes that systemd lets Ollama's unit have."""
-    own_host: str = field(default_factory=lambda: os.environ.get("OLLAMA_HOST", ""))
-    """Where the ollama command of this shell goes."""
 
 
 def look_around(ollama: Address, gate: Address, *, log: str | None = None, proc: Path = Path("/proc")) -> Surroundings:

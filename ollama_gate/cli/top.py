@@ -1,6 +1,5 @@
 """`ollama-gate top`: a running gate in the terminal, live."""
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ollama_gate.cli import NoAnswer
+from ollama_gate.cli.answers import mapping, mappings
 from ollama_gate.cli.options import config_option, configuration, json_option
+from ollama_gate.cli.output import wide, write_json
 from ollama_gate.cli.running import Named, Running, gate_options
-from ollama_gate.cli.terminal import wide
 
 _GIB: Final = 1024**3
 _BAR: Final = 40
@@ -36,7 +36,7 @@ def command(*, once: bool, interval: float, gate: Named, path: Path | None, as_j
     running = Running.named(gate, configuration(path)[0])
     status = _status(running)
     if as_json:
-        click.echo(json.dumps(status, indent=2, ensure_ascii=False))
+        write_json(status)
         return
     console = wide()
     if once or not console.is_terminal:
@@ -70,7 +70,7 @@ def screen(status: Mapping[str, Any]) -> RenderableType:
 
 
 def _head(status: Mapping[str, Any]) -> Iterator[Text]:
-    upstream = _map(status, "upstream")
+    upstream = mapping(status, "upstream")
     up = bool(upstream.get("up"))
     yield Text.assemble(
         ("ollama-gate ", "bold"),
@@ -78,7 +78,7 @@ def _head(status: Mapping[str, Any]) -> Iterator[Text]:
         (f"{upstream.get('version') or ''} {'answers' if up else 'does not answer'}", "green" if up else "bold red"),
         f" at {upstream.get('url', '')}",
     )
-    memory = _map(status, "memory")
+    memory = mapping(status, "memory")
     held, limit = memory.get("held") or 0, memory.get("limit")
     told = f"memory {held / _GIB:.1f} GiB"
     if not limit:
@@ -94,8 +94,8 @@ def _head(status: Mapping[str, Any]) -> Iterator[Text]:
 
 def _models(status: Mapping[str, Any]) -> Table:
     table = _table("model", "", "window", "budget", "slots", "waiting", "longest", "memory", "counts")
-    for model in _list(status, "models"):
-        slots, memory, counts = _map(model, "slots"), _map(model, "memory"), _map(model, "counts")
+    for model in mappings(status, "models"):
+        slots, memory, counts = mapping(model, "slots"), mapping(model, "memory"), mapping(model, "counts")
         waiting = slots.get("waiting") or 0
         booked = memory.get("booked") or 0
         rung = counts.get("rung")
@@ -114,12 +114,12 @@ def _models(status: Mapping[str, Any]) -> Table:
 
 
 def _requests(status: Mapping[str, Any]) -> RenderableType:
-    requests = sorted(_list(status, "requests"), key=lambda one: -(one.get("seconds") or 0))
+    requests = sorted(mappings(status, "requests"), key=lambda one: -(one.get("seconds") or 0))
     if not requests:
         return Text("no request under way", style="dim")
     table = _table("request", "route", "model", "phase", "prompt", "for", "signals")
     for one in requests[:30]:
-        signals = ", ".join(f"{name} {amount}" for name, amount in _map(one, "signals").items())
+        signals = ", ".join(f"{name} {amount}" for name, amount in mapping(one, "signals").items())
         table.add_row(
             Text(str(one.get("id", ""))),
             Text(str(one.get("route", ""))),
@@ -134,10 +134,13 @@ def _requests(status: Mapping[str, Any]) -> RenderableType:
 
 def _alerts(status: Mapping[str, Any]) -> Iterator[Text]:
     told = [
-        str(alert.get("kind", "")) + f" {alert.get('model', '')}" for alert in _list(_map(status, "memory"), "alerts")
+        str(alert.get("kind", "")) + f" {alert.get('model', '')}"
+        for alert in mappings(mapping(status, "memory"), "alerts")
     ]
-    told += [text for text in (_map(status, "log").get("alert"), _map(status, "log").get("problem")) if text]
-    told += [text for text in (_map(status, "upstream").get("warning"), _map(status, "archive").get("problem")) if text]
+    told += [text for text in (mapping(status, "log").get("alert"), mapping(status, "log").get("problem")) if text]
+    told += [
+        text for text in (mapping(status, "upstream").get("warning"), mapping(status, "archive").get("problem")) if text
+    ]
     for text in told:
         yield Text(f"! {text}", style="bold red")
 
@@ -148,16 +151,6 @@ def _table(*titles: str) -> Table:
         right = title in {"window", "budget", "slots", "waiting", "longest", "memory", "prompt", "for"}
         table.add_column(title, justify="right" if right else "left", overflow="fold")
     return table
-
-
-def _map(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = holder.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    value = holder.get(name)
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def _number(value: Any) -> str:

@@ -94,7 +94,7 @@ def test_a_search_says_what_it_found(file: Path) -> None:
         (("search", '"'), 2, "what to look for"),
         (("search",), 2, "Missing argument"),
         (("export", "--conversation", "nobody"), 1, "nothing to export"),
-        (("export", "--since", "soon"), 2, "--since: 'soon' is not a time"),
+        (("export", "--since", "soon"), 2, "'--since': 'soon' is not a time"),
         (("export", "-o", "/nowhere/at/all.ndjson"), 2, "No such file or directory"),
         (("purge", "--older-than", "x"), 2, "--older-than"),
         (("purge", "--larger-than", "x"), 2, "--larger-than"),

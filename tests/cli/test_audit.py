@@ -50,9 +50,14 @@ def test_a_long_prompt_is_told_by_section_with_its_share_and_advice(tmp_path: Pa
 
 def test_without_a_gate_the_configuration_says_the_windows(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
-    config.write_text('[server]\nlisten = "127.0.0.1:1"\n[models."a:7b"]\nnum_ctx = 4096\nbudget = 3000\n')
+    models = '[models."a:7b"]\nnum_ctx = 4096\nbudget = 3000\n[models."b:1b"]\nnum_ctx = 2048\nbudget = "100%"\n'
+    config.write_text(f'[server]\nlisten = "127.0.0.1:1"\n{models}[models.c]\nnum_ctx = 1000\n')
     told = json.loads(audit(tmp_path, LONG, "--config", str(config), "--json").stdout)
-    assert [(share["model"], share["window"], share["budget"]) for share in told["shares"]] == [("a:7b", 4096, 3000)]
+    assert [(share["model"], share["window"], share["budget"]) for share in told["shares"]] == [
+        ("a:7b", 4096, 3000),
+        ("b:1b", 2048, 2047),
+        ("c:latest", 1000, 800),
+    ]
 
 
 def test_with_a_model_its_own_vocabulary_counts(tmp_path: Path, gate: Canned) -> None:

@@ -20,7 +20,7 @@ def found(
     seen: Seen | None = None,
     **around: Any,
 ) -> list[tuple[str, str]]:
-    surroundings = Surroundings(environment=environment, source="x", own_host="", **around)
+    surroundings = Surroundings(environment=environment, source="x", **around)
     findings = diagnose(Config.model_validate(config or {}), seen or Seen("0.33.1", ()), surroundings)
     assert all(finding.fix for finding in findings)
     return [(finding.level.value, f"{finding.about}: {finding.what}") for finding in findings]
@@ -28,6 +28,7 @@ def found(
 
 def test_settings_that_agree_are_no_finding() -> None:
     assert found({}) == []
+    assert found({"OLLAMA_DEBUG": "yes"}) == []  # neither true nor a level to Ollama
     agreeing = {
         "OLLAMA_NUM_PARALLEL": "4",
         "OLLAMA_KV_CACHE_TYPE": "Q8_0",
@@ -65,6 +66,8 @@ def test_a_setting_that_differs_is_an_error(environment: dict[str, str], about: 
         ({"OLLAMA_KEEP_ALIVE": "0"}, "warning", "unloaded after each answer"),
         ({"OLLAMA_DEBUG_LOG_REQUESTS": "true"}, "warning", "written to disk"),
         ({"OLLAMA_DEBUG": "1"}, "note", "parts of prompts"),
+        ({"OLLAMA_DEBUG": "2"}, "note", "parts of prompts"),
+        ({"OLLAMA_DEBUG": "True"}, "note", "parts of prompts"),
         ({"OLLAMA_HOST": "0.0.0.0"}, "warning", "past the gate"),
         ({"OLLAMA_HOST": "http://192.168.1.2:11434"}, "warning", "past the gate"),
         (None, "note", "cannot be read"),

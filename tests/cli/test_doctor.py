@@ -22,7 +22,7 @@ REFUSED = (400, {"error": "prompt is too long", "code": "context_length_exceeded
 
 @pytest.fixture(autouse=True)
 def _sound(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = Surroundings(environment={}, source="/proc/10/environ", own_host="")
+    sound = Surroundings(environment={}, source="/proc/10/environ")
     monkeypatch.setattr(doctor, "look_around", lambda *_, **__: sound)
 
 
@@ -115,7 +115,7 @@ def test_a_gate_that_does_not_run_is_a_note(tmp_path: Path, ollama: Canned) -> N
 
 
 def test_findings_of_the_surroundings_are_told(tmp_path: Path, ollama: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
-    around = Surroundings(environment={"OLLAMA_NUM_PARALLEL": "4"}, source="/proc/10/environ", own_host="")
+    around = Surroundings(environment={"OLLAMA_NUM_PARALLEL": "4"}, source="/proc/10/environ")
     monkeypatch.setattr(doctor, "look_around", lambda *_, **__: around)
     done = examine(tmp_path, ollama, "--no-probe")
     assert done.exit_code == 1

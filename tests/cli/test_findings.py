@@ -5,7 +5,7 @@ import pytest
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.names import canonical
-from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, worst
+from ollama_gate.cli.findings import Finding, Level, Resident, Seen, examine, must_be_put_right
 from ollama_gate.config import Config, ModelKeys
 from ollama_gate.config.archive import Archive
 from support.shows import PUBLISHED
@@ -51,8 +51,8 @@ def test_each_model_without_declared_window_or_budget_is_named() -> None:
     assert findings[0].what == "budget not declared: window 4096, budget 3276"
     assert findings[1].what == "num_ctx and budget not declared: window 8192, budget 6553"
     assert findings[1].fix == 'declare num_ctx and budget under [models."<name>"] or [defaults]'
-    assert not worst(findings, strict=False)
-    assert worst(findings, strict=True)
+    assert not must_be_put_right(findings, strict=False)
+    assert must_be_put_right(findings, strict=True)
 
 
 def test_an_embedding_model_needs_no_budget() -> None:
@@ -89,7 +89,7 @@ def test_without_ollama_the_models_of_the_file_are_named() -> None:
 def test_an_ollama_that_ignores_what_the_gate_asks_is_an_error(version: str, level: list[str]) -> None:
     findings = examine(config(), seen(version=version))
     assert [finding.level for finding in findings] == level
-    assert worst(findings, strict=False) == (level == ["error"])
+    assert must_be_put_right(findings, strict=False) == (level == ["error"])
 
 
 def test_a_model_loaded_with_another_window_is_told() -> None:
@@ -239,4 +239,4 @@ def test_a_memory_limit_that_no_model_fits_into_is_an_error(limit: int, found: l
     told = [f"{one.what} → {one.fix}" for one in examine(config, None) if one.about == "memory.limit"]
     assert len(told) == len(found)
     assert all(said.startswith(start) for said, start in zip(told, found, strict=True))
-    assert worst(examine(config, None), strict=False) is bool(found)
+    assert must_be_put_right(examine(config, None), strict=False) is bool(found)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ollama_gate.cli import check, main
+from ollama_gate.cli import main
 from support.canned import Canned, canned
 from support.shows import PUBLISHED
 
@@ -76,7 +76,7 @@ def test_the_limit_of_the_configuration_is_taken_where_none_is_said(tmp_path: Pa
 def test_without_a_limit_it_is_the_memory_of_this_machine(
     tmp_path: Path, ollama: Canned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "memory_bytes", lambda: 12 * GIB)
+    monkeypatch.setattr("ollama_gate.cli.ollama.memory_bytes", lambda: 12 * GIB)
     told = json.loads(plan(tmp_path, ollama.url, "--json").stdout)
     assert (told["memory_bytes"], told["memory_from"]) == (10 * GIB, "machine")  # 2 GiB are memory.reserve
     assert (told["upstream"], told["upstream_from"]) == (ollama.url, "configuration")

@@ -89,7 +89,7 @@ def test_where_there_is_no_unit_the_log_is_read(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_read_nothing_is_known(tmp_path: Path) -> None:
     around = look_around(OLLAMA, GATE, log=str(tmp_path / "none"), proc=tmp_path)
-    assert around == Surroundings(own_host=around.own_host)
+    assert around == Surroundings()
 
 
 def test_of_an_ollama_elsewhere_nothing_is_told(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.cli.passages import CORE, UNIT, changing, repeated, sections, slug, split
+from ollama_gate.cli.sections import CORE, UNIT, changing, repeated, sections, slug, split
 
 TEXT = """Before.
 
