@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -32,6 +33,27 @@ def cpu_seconds(pid: int) -> float:
                 with contextlib.suppress(OSError):
                     total += int((task / "schedstat").read_text().split()[0])
     return total / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How a process's first thread, which runs its event loop, came to its turns; seconds since it was started."""
+
+    ran: float
+    waited: float
+    """Ready to run, while its core was with others (`proc(5)`, schedstat)."""
+
+    @classmethod
+    def of(cls, pid: int) -> "Turns":
+        """As it is now; nothing for a process that has gone."""
+        try:
+            ran, waited, _ = (_PROC / str(pid) / "schedstat").read_text().split()
+        except (OSError, ValueError):
+            return cls(0.0, 0.0)
+        return cls(int(ran) / 1e9, int(waited) / 1e9)
+
+    def __sub__(self, before: "Turns") -> "Turns":
+        return Turns(self.ran - before.ran, self.waited - before.waited)
 
 
 def resident_bytes(pid: int) -> int:

@@ -93,6 +93,8 @@ class Running:
     port: int
     upstream: int
     process: psutil.Process
+    rehearsal: int
+    """Its process."""
     log: Path
 
     async def ask(self, session: aiohttp.ClientSession, path: str) -> Any:
@@ -134,10 +136,10 @@ async def started(home: Path, command: Sequence[str]) -> AsyncIterator[Running]:
     with (
         (home / "rehearsal.log").open("wb") as quiet,
         log.open("wb") as output,
-        processes.running(rehearsal, core=other, output=quiet),
+        processes.running(rehearsal, core=other, output=quiet) as ollama,
         processes.running([*command, "--config", str(settings)], core=measured, output=output) as gate,
     ):
-        running = Running(port, upstream, psutil.Process(gate.pid), log)
+        running = Running(port, upstream, psutil.Process(gate.pid), ollama.pid, log)
         await _ready(running, gate)
         yield running
 
@@ -185,7 +187,10 @@ async def soak(plan: Plan, command: Sequence[str], say: Console) -> list[Finding
                 await take(step, running.port, session, tally, random.Random(0))
             before = running.sample(0.0)
             with slow_streams(running.port, plan.streams, other) as slow:
+                loops = {"gate": running.process.pid, "rehearsal": running.rehearsal, "reader of the streams": slow.pid}
+                began = {name: processes.Turns.of(pid) for name, pid in loops.items()}
                 samples = await _load(plan, running, session, tally, say)
+                turns = {name: processes.Turns.of(pid) - began[name] for name, pid in loops.items()}
                 slow.terminate()
                 out, _ = await asyncio.to_thread(slow.communicate, timeout=60)
             lateness = Lateness(**json.loads(out))
@@ -193,7 +198,8 @@ async def soak(plan: Plan, command: Sequence[str], say: Console) -> list[Finding
             await session.close()
             await asyncio.sleep(1.0)  # the gate notices that its clients' connections are closed
             after = running.sample(plan.seconds)
-            return _findings(plan, tally, lateness, [before, *samples, after], left) + _complaints(running, tally)
+            found = _findings(plan, tally, lateness, [before, *samples, after], left)
+            return [*found, *judging.turns(turns, plan.seconds), *_complaints(running, tally)]
 
 
 async def _load(

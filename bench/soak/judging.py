@@ -1,8 +1,10 @@
 """What a soak found, held against its bounds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from bench.processes import Turns
 
 MIB: Final = 1024**2
 
@@ -39,6 +41,21 @@ def slope(samples: Sequence[Sample]) -> float:
     if not spread:
         return 0.0
     return sum((sample.at - middle) * (sample.resident - mean) for sample in samples) / spread
+
+
+def turns(loops: Mapping[str, Turns], seconds: float) -> list[Finding]:
+    """Whether the machine was quiet: how much each event loop ran, and how long it waited for its core to be free.
+
+    A loop that waits for long is late by that, whoever wrote it: lateness says something of the gate only where these
+    waits are short.
+    """
+    return [
+        Finding(
+            f"{name}: its loop ran, and waited for its core",
+            f"{100 * turn.ran / seconds:.0f}, {100 * turn.waited / seconds:.0f} % of the time",
+        )
+        for name, turn in loops.items()
+    ]
 
 
 def at_most(title: str, value: float, bound: float | None, unit: str = "") -> Finding:

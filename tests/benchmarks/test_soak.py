@@ -1,5 +1,6 @@
 """The soak: its arithmetic, and a short one of a real gate."""
 
+import os
 import random
 import subprocess
 import sys
@@ -7,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.soak.judging import Finding, Sample, at_most, fine, slope
+from bench.processes import Turns
+from bench.soak.judging import Finding, Sample, at_most, fine, slope, turns
 from bench.soak.steps import CHATS, EMBEDDER, LONG, MODELS, SLOW, Leave, next_step
 from bench.soak.streams import Lateness
 
@@ -27,6 +29,30 @@ def test_a_bound_that_is_passed_is_no_success() -> None:
     assert at_most("x", 3, None).holds is None
     assert fine([at_most("x", 1, 2), Finding("y", "z")])
     assert not fine([at_most("x", 1, 2), at_most("x", 3, 2)])
+
+
+def test_how_quiet_the_machine_was_is_told() -> None:
+    spent = Turns(9.0, 3.5) - Turns(3.0, 0.5)
+    [row] = turns({"gate": spent}, 12.0)
+    assert (row.title, row.value, row.holds) == (
+        "gate: its loop ran, and waited for its core",
+        "50, 25 % of the time",
+        None,
+    )
+    assert Turns.of(os.getpid()).ran > 0
+    assert Turns.of(2**30) == Turns(0.0, 0.0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this Linux does not group by session")
+def test_what_is_started_is_as_nice_as_who_starts_it() -> None:
+    code = (
+        "import os, sys; print(os.nice(2), flush=True); from bench import processes; from pathlib import Path\n"
+        "with processes.running(['sleep', '30'], core=None, output=sys.stdout) as child:\n"
+        "    print(Path(f'/proc/{child.pid}/autogroup').read_text())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    own, *_, group = told.stdout.split()
+    assert group == own
 
 
 def test_lateness_is_read_from_the_time_that_ollama_wrote() -> None:
