@@ -4,19 +4,19 @@ Where bytes settle it, nothing waits for anything; only what lies between is cou
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from ollama_gate import refusals, window
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.compaction.compactor import Case, NotCompacted
+from ollama_gate.conversations import conversation_key, prompt_key
 from ollama_gate.counting.counter import Counter
 from ollama_gate.dialects.native import inputs
 from ollama_gate.dialects.translation import without_thinking
 from ollama_gate.errors import Refusal, Refused, TemplateRefused
-from ollama_gate.loops import LoopBook, hopeless
 from ollama_gate.policies import Applied, Policies, first_leg
 from ollama_gate.receive import Received
+from ollama_gate.refused_before import RefusalMemory, RefusedBefore
 from ollama_gate.requests import Control, InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.shortening import Shortener, told
 from ollama_gate.turn import Phase, Turn, Verdict
@@ -39,14 +39,6 @@ class Judged:
     """Whether it has to be counted before it may."""
     shorter: InferenceRequest | None = None
     """What goes on in its place, where it was compacted."""
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedBefore:
-    """Conversations that were refused: who may pass on grace, and who goes round in circles."""
-
-    grace: refusals.GraceBook = field(default_factory=refusals.GraceBook)
-    loops: LoopBook = field(default_factory=LoopBook)
 
 
 class Judge:
@@ -79,7 +71,7 @@ class Judge:
         self._shortener = shortener
         self._grace = grace
         self._clock = clock
-        self._refused = refusals.RefusalMemory(remember)
+        self._refused = RefusalMemory(remember)
         self.refused_before = refused_before
 
     def recall(self, got: Received, turn: Turn) -> None:
@@ -211,17 +203,17 @@ class Judge:
     def _on_grace(self, inference: InferenceRequest, count: PromptCount, room: Window) -> bool:
         if not self._grace or count.at_most > window.grace_limit(room):
             return False
-        conversation, prompt = refusals.conversation_key(inference), refusals.prompt_key(inference)
+        conversation, prompt = conversation_key(inference), prompt_key(inference)
         return self.refused_before.grace.take(conversation, prompt, self._clock())
 
     def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, got: Received) -> Refused:
-        now, conversation = self._clock(), refusals.conversation_key(inference)
+        now, conversation = self._clock(), conversation_key(inference)
         # Only where an agent names its conversation: a person who tries one prompt in many ways is not going round.
         if inference.session and self.refused_before.loops.refused(conversation, turn.prompt_tokens or 0, now):
-            return Refused(hopeless(refusal))
+            return Refused(refusals.hopeless(refusal))
         if got.identity:
             self._refused.keep(turn.route, got.identity, refusal, now)
-        self.refused_before.grace.grant(conversation, refusals.prompt_key(inference), now)
+        self.refused_before.grace.grant(conversation, prompt_key(inference), now)
         return Refused(refusal)
 
     async def only(self, inference: InferenceRequest, card: ModelCard) -> tuple[PromptCount, Applied]:

@@ -22,10 +22,11 @@ from ollama_gate.dialects.lane import Lane
 from ollama_gate.dialects.translation import Stamp, without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
-from ollama_gate.judging import Judge, Judged, RefusedBefore
+from ollama_gate.judging import Judge, Judged
 from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import Came, Received, body_limit, client_of, outgoing, read_form, receive, received_at_hand
+from ollama_gate.refused_before import RefusedBefore
 from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json, PromptCount, Rung
 from ollama_gate.routes import refused
 from ollama_gate.settle import Settler

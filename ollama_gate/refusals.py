@@ -1,31 +1,23 @@
-"""What the gate says when a prompt does not fit, and what it remembers of having said so.
+"""What the gate says when a prompt does not fit, or Ollama does not answer.
 
 The sentence is one that every client and agent tried so far recognises as "the context is full" and reacts to by
 compacting or by telling its user; the page `docs/refusals.md` lists them. N in it is the budget that is really applied,
 because some agents drop M - N tokens.
 """
 
-import hashlib
-import re
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from ollama_gate.errors import Refusal, Refused, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from ollama_gate.requests import LOAD_OPTIONS, InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.window import EmbedLimit, Window
-from ollama_gate.wire.body import encode_json
 
 CODE: Final = "context_length_exceeded"
 REASON: Final = "Context Length Exceeded"
 HEADERS: Final[Mapping[str, str]] = {"x-should-retry": "false"}
 """Understood by the OpenAI and Anthropic SDKs; nothing is gained by sending the same prompt again."""
-
-
-_OPENING: Final = 512 * 1024
-"""Characters of one text that are looked at to know it again."""
-_BILLING: Final = re.compile(r"\Ax-anthropic-billing-header:(?:[ ]?[\w-]+=[^;\n]*;)*\n?", re.ASCII)
+ROUNDS: Final = 5
+"""Refusals in a row that told a conversation nothing new; the next one is told otherwise."""
 
 
 def sentence(tokens: int, limit: int) -> str:
@@ -190,6 +182,25 @@ def upstream_failed(failure: UpstreamError, url: str) -> Refusal:
     )
 
 
+def hopeless(refusal: Refusal) -> Refusal:
+    """The same refusal for somebody who goes round: no word in it that starts another compaction."""
+    details: dict[str, Any] = dict(refusal.details)
+    needed, allowed = details.get("prompt_tokens"), details.get("budget", details.get("limit"))
+    return Refusal(
+        status=400,
+        code="prompt_cannot_fit",
+        message=(
+            f"This conversation was refused {ROUNDS} times in a row and did not become smaller: it needs {needed} of "
+            f"{allowed}. What is sent each time (system prompt, tools, summary) leaves no room. Stop, and ask the "
+            "operator of the gate for a larger budget, offer fewer tools, or begin a new conversation."
+        ),
+        param=refusal.param,
+        reason="Prompt Cannot Fit",
+        details=details,
+        headers=HEADERS,
+    )
+
+
 def cannot_embed(model: str) -> Refusal:
     """The refusal of an embedding that was asked of a model for chat."""
     return Refusal(
@@ -208,121 +219,3 @@ def not_counted(model: str, *, remote: bool) -> Refusal:
             400, "not_countable", f'"{model}" runs in the cloud: its tokens cannot be counted here', param="model"
         )
     return Refusal(404, "model_not_found", f"model '{model}' not found", type="not_found_error", param="model")
-
-
-def conversation_key(request: InferenceRequest) -> bytes:
-    """What tells one conversation from another: the client's session id, else the model and how it began.
-
-    The first user message and what stands before it stay the same while a conversation grows, and agents keep them when
-    they compact. Claude Code's billing line at the head of its system prompt does not stay the same, and is left out.
-    Sixteen bytes.
-    """
-    if request.session:
-        named = request.session.encode("utf-8", "surrogatepass")
-        return hashlib.blake2b(named, digest_size=16, person=b"session").digest()
-    mark = hashlib.blake2b(request.model.lower().encode(), digest_size=16, person=b"opening")
-    for message in request.body.get("messages") or ():
-        mark.update(str(message.get("role")).encode("utf-8", "surrogatepass") + b"\0")
-        content = without_billing((message.get("content") or "")[:_OPENING])
-        mark.update(content.encode("utf-8", "surrogatepass") + b"\0")
-        if message.get("role") == "user":
-            break
-    mark.update((request.body.get("prompt") or "")[:256].encode("utf-8", "surrogatepass"))
-    return mark.digest()
-
-
-def without_billing(text: str) -> str:
-    """A system prompt without Claude Code's billing line at its head, which varies within one conversation."""
-    return _BILLING.sub("", text, count=1)
-
-
-def prompt_key(request: InferenceRequest) -> bytes:
-    """What tells one prompt from another, whatever else a request says: clients vary options when they try again.
-
-    Sixteen bytes.
-    """
-    said = {name: request.body.get(name) for name in ("system", "prompt", "suffix", "messages", "tools", "input")}
-    text = encode_json(said)
-    if len(text) > 2 * _OPENING:  # of a long one its length, how it begins and how it ends tell enough
-        text = b"%d" % len(text) + text[:_OPENING] + text[-_OPENING:]
-    return hashlib.blake2b(text, digest_size=16, person=b"prompt").digest()
-
-
-class RefusalMemory:
-    """Refused bodies of the last seconds, so that a body sent again and again costs nothing to refuse.
-
-    Time is passed in as seconds of any steady clock.
-    """
-
-    def __init__(self, seconds: float, capacity: int = 256) -> None:
-        """Remember up to `capacity` refusals for `seconds`; zero seconds switch it off."""
-        self._seconds = seconds
-        self._capacity = capacity
-        self._held: OrderedDict[bytes, tuple[float, Refusal]] = OrderedDict()
-
-    def __len__(self) -> int:
-        """How many refusals are held, late ones included."""
-        return len(self._held)
-
-    def recall(self, route: str, body: bytes, now: float) -> Refusal | None:
-        """The refusal of this body on this route, if it was given less than `seconds` ago."""
-        if not self._held:
-            return None
-        key = _body_key(route, body)
-        found = self._held.get(key)
-        if found is None:
-            return None
-        if now >= found[0]:
-            del self._held[key]
-            return None
-        return replace(found[1], headers={**found[1].headers, "x-ollama-gate-repeated": "true"})
-
-    def keep(self, route: str, body: bytes, refusal: Refusal, now: float) -> None:
-        """Remember a refusal; the oldest goes when there is no room."""
-        if self._seconds <= 0:
-            return
-        key = _body_key(route, body)
-        self._held[key] = (now + self._seconds, refusal)
-        self._held.move_to_end(key)
-        if len(self._held) > self._capacity:
-            self._held.popitem(last=False)
-
-    def forget(self) -> None:
-        """Drop everything: a model has changed."""
-        self._held.clear()
-
-
-def _body_key(route: str, body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=16, key=route.encode()[:64]).digest()
-
-
-class GraceBook:
-    """Conversations that were refused, each of which may pass once over the budget.
-
-    Agents compact with a request that is as long as the one that was refused; refused again, they give up.
-    """
-
-    def __init__(self, seconds: float = 600.0, capacity: int = 1024) -> None:
-        """Hold up to `capacity` conversations, each for `seconds` after its refusal."""
-        self._seconds = seconds
-        self._capacity = capacity
-        self._held: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
-
-    def __len__(self) -> int:
-        """How many conversations have a pass, late ones included."""
-        return len(self._held)
-
-    def grant(self, conversation: bytes, prompt: bytes, now: float) -> None:
-        """Note that this prompt of a conversation was refused."""
-        self._held[conversation] = (now + self._seconds, prompt)
-        self._held.move_to_end(conversation)
-        if len(self._held) > self._capacity:
-            self._held.popitem(last=False)
-
-    def take(self, conversation: bytes, prompt: bytes, now: float) -> bool:
-        """Use up the pass of this conversation; False when it has none, or sends what was refused once more."""
-        held = self._held.get(conversation)
-        if held is None or held[1] == prompt:
-            return False
-        del self._held[conversation]
-        return now < held[0]

@@ -29,11 +29,11 @@ from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
 from ollama_gate.embedding import Embedder
 from ollama_gate.errors import CountingError, Refusal, Refused, RenderError, TemplateRefused, UpstreamError
-from ollama_gate.judging import RefusedBefore
 from ollama_gate.observe.logwatch import LogWatch
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.pipeline import Pipeline
 from ollama_gate.policies import Applied
+from ollama_gate.refused_before import RefusedBefore
 from ollama_gate.requests import Control, InferenceRequest, Rung
 from ollama_gate.settle import Settler
 from ollama_gate.shortening import Shortener

@@ -1,4 +1,4 @@
-"""What the gate says when a prompt does not fit, and what it remembers of it."""
+"""What the gate says when a prompt does not fit, or Ollama does not answer."""
 
 import re
 from typing import Any
@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ollama_gate import refusals
 from ollama_gate.dialects import native
 from ollama_gate.errors import Refusal, UpstreamBroken, UpstreamTimeout, UpstreamUnreachable
-from ollama_gate.refusals import GraceBook, RefusalMemory
 from ollama_gate.requests import InferenceRequest, Parts, PromptCount, Rung
 from ollama_gate.window import EmbedLimit, Window
 from support.cases import case
@@ -140,126 +138,17 @@ def test_a_failure_of_ollamas_has_the_status_that_proxies_have_for_it(
     assert not re.search(r"(?i)too many tokens|context length|prompt is too long", refusal.message)
 
 
-class TestConversations:
-    @pytest.mark.parametrize(
-        "other",
-        [
-            {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "x"}]},
-            {"messages": [{"role": "user", "content": "hi"}], "tools": [{}]},
-            {"model": "M"},
-            {"options": {"seed": 1}},
-        ],
-    )
-    def test_a_conversation_stays_the_same_while_it_grows(self, other: dict[str, Any]) -> None:
-        assert refusals.conversation_key(chat()) == refusals.conversation_key(chat(**other))
-
-    @pytest.mark.parametrize(
-        "other",
-        [
-            {"messages": [{"role": "user", "content": "ho"}]},
-            {"messages": [{"role": "system", "content": "hi"}]},
-            {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}]},
-            {"model": "n"},
-        ],
-    )
-    def test_another_beginning_is_another_conversation(self, other: dict[str, Any]) -> None:
-        assert refusals.conversation_key(chat()) != refusals.conversation_key(chat(**other))
-
-    def test_a_session_header_decides_alone(self) -> None:
-        one = native.parse("/api/chat", {"model": "m", "messages": []}, session="s")
-        two = native.parse("/api/generate", {"model": "n", "prompt": "x"}, session="s")
-        assert refusals.conversation_key(one) == refusals.conversation_key(two)
-        assert refusals.conversation_key(one) != refusals.conversation_key(
-            native.parse("/api/chat", {"model": "m", "messages": []})
-        )
-
-    @given(st.text(max_size=20), st.text(st.characters(categories=["L", "Cs"]), min_size=1, max_size=5))
-    def test_any_text_has_a_key(self, text: str, session: str) -> None:
-        refusals.conversation_key(native.parse("/api/chat", {"model": text, "messages": []}, session=session))
-        refusals.conversation_key(chat(messages=[{"role": text, "content": text}]))
-        assert len(refusals.prompt_key(chat(messages=[{"role": text, "content": text}]))) == 16
-
-    def test_a_prompt_is_the_same_whatever_options_it_comes_with(self) -> None:
-        assert refusals.prompt_key(chat()) == refusals.prompt_key(chat(options={"seed": 1}, stream=False, think=True))
-        assert refusals.prompt_key(chat()) != refusals.prompt_key(chat(tools=[{}]))
+MARKERS = (
+    "context", "too long", "too many tokens", "maximum", "reduce the length", "exceeds", "limit", "rate", "timeout",
+    "timed out", "overloaded", "per minute",
+)  # fmt: skip
 
 
-NO = Refusal(400, "context_length_exceeded", "too long", headers={"x-should-retry": "false"})
-
-
-class TestMemory:
-    def test_a_body_is_refused_again_until_its_time_is_over(self) -> None:
-        memory = RefusalMemory(10.0)
-        memory.keep("/api/chat", b"x", NO, 100.0)
-        again = memory.recall("/api/chat", b"x", 109.9)
-        assert again is not None
-        assert again.headers == {"x-should-retry": "false", "x-ollama-gate-repeated": "true"}
-        assert (again.message, again.code) == (NO.message, NO.code)
-        assert memory.recall("/api/chat", b"x", 110.0) is None
-        assert len(memory) == 0
-
-    @pytest.mark.parametrize(("route", "body"), [("/api/generate", b"x"), ("/api/chat", b"y"), ("/api/chat", b"")])
-    def test_another_body_or_route_is_not_known(self, route: str, body: bytes) -> None:
-        memory = RefusalMemory(10.0)
-        memory.keep("/api/chat", b"x", NO, 0.0)
-        assert memory.recall(route, body, 1.0) is None
-
-    def test_zero_seconds_switch_it_off(self) -> None:
-        memory = RefusalMemory(0.0)
-        memory.keep("/api/chat", b"x", NO, 0.0)
-        assert len(memory) == 0
-
-    def test_a_changed_model_clears_it(self) -> None:
-        memory = RefusalMemory(10.0)
-        memory.keep("/api/chat", b"x", NO, 0.0)
-        memory.forget()
-        assert memory.recall("/api/chat", b"x", 0.1) is None
-
-    def test_the_oldest_goes_when_there_is_no_room(self) -> None:
-        memory = RefusalMemory(10.0, capacity=2)
-        for body in (b"a", b"b", b"a", b"c"):
-            memory.keep("/api/chat", body, NO, 0.0)
-        known = [memory.recall("/api/chat", body, 1.0) is not None for body in (b"a", b"b", b"c")]
-        assert known == [True, False, True]
-
-
-class Grace(RuleBasedStateMachine):
-    """A pass is granted by a refusal, good for one other prompt, and gone with time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.book = GraceBook(seconds=100.0, capacity=4)
-        self.model: dict[bytes, tuple[float, bytes]] = {}
-
-    @rule(conversation=st.sampled_from([b"a", b"b", b"c"]), prompt=st.sampled_from([b"1", b"2"]))
-    def refuse(self, conversation: bytes, prompt: bytes) -> None:
-        self.book.grant(conversation, prompt, self.now)
-        self.model[conversation] = (self.now + 100.0, prompt)
-
-    @rule(conversation=st.sampled_from([b"a", b"b", b"c"]), prompt=st.sampled_from([b"1", b"2"]))
-    def ask(self, conversation: bytes, prompt: bytes) -> None:
-        until, refused = self.model.get(conversation, (0.0, b""))
-        passes = self.book.take(conversation, prompt, self.now)
-        assert passes == (conversation in self.model and prompt != refused and self.now < until)
-        if prompt != refused:
-            self.model.pop(conversation, None)
-
-    @rule(seconds=st.sampled_from([1.0, 99.0, 100.0]))
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-
-    @precondition(lambda self: self.model)
-    @invariant()
-    def bounded(self) -> None:
-        assert len(self.book) <= 4
-
-
-TestGrace = Grace.TestCase
-
-
-def test_the_oldest_pass_goes_when_there_is_no_room() -> None:
-    book = GraceBook(capacity=2)
-    for conversation in (b"a", b"b", b"c"):
-        book.grant(conversation, b"1", 0.0)
-    assert [book.take(conversation, b"2", 1.0) for conversation in (b"a", b"b", b"c")] == [False, True, True]
+def test_who_goes_round_is_told_so_in_words_that_start_no_compaction() -> None:
+    refusal = Refusal(400, "context_length_exceeded", "prompt is too long", details={"prompt_tokens": 9, "budget": 5})
+    told = refusals.hopeless(refusal)
+    assert (told.status, told.code) == (400, "prompt_cannot_fit")
+    assert "9 of 5" in told.message
+    said = f"{told.message} {told.reason} {told.code}".lower()
+    assert [marker for marker in MARKERS if re.search(rf"\b{marker}\b", said)] == []
+    assert [pattern for pattern in MUST if re.search(pattern, told.message)] == []

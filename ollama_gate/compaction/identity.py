@@ -2,7 +2,7 @@
 
 from hashlib import blake2b
 
-from ollama_gate.refusals import conversation_key, without_billing
+from ollama_gate.conversations import conversation_key, without_billing
 from ollama_gate.requests import InferenceRequest
 
 
@@ -10,7 +10,7 @@ def conversation_of(request: InferenceRequest) -> str:
     """A name of the conversation: 48 hex digits.
 
     A session id that the client sends comes first, else the model and how the conversation began
-    (`refusals.conversation_key`). Agents run several conversations in one session (a title, a search by a second
+    (`conversations.conversation_key`). Agents run several conversations in one session (a title, a search by a second
     agent), so how it began tells those apart.
     """
     mark = blake2b(digest_size=8, person=b"began")

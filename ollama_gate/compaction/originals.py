@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from ollama_gate.conversations import without_billing
 from ollama_gate.errors import GateError
-from ollama_gate.refusals import without_billing
 
 SHOWN: Final = 12
 """Hex digits of a hash that markers and tags show."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ollama_gate.conversations import conversation_key
 from ollama_gate.dialects import anthropic, responses
-from ollama_gate.refusals import conversation_key
 from ollama_gate.rehearsal import Rehearsal, Settings
 from support.agents import CLAUDE_HEADERS, CODEX_HEADERS, claude_code, codex, prose
 from support.cases import Front, front
