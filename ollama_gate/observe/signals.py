@@ -6,12 +6,12 @@ kept of it are hashes and numbers, in bounds. Time is passed in as seconds of an
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ollama_gate.config.signals import SignalKind, Signals
-from ollama_gate.observe.transcript import Message, Reading, Tools, written
+from ollama_gate.observe.transcript import Message, Reading, Tools, names_of, written
 from ollama_gate.requests import InferenceRequest, Kind
 
 QUIET: Final = 6 * 3600.0
@@ -24,12 +24,16 @@ _READ_ON_MEETING: Final = 64
 """Messages of a conversation that is met in its middle; older ones are not read."""
 _MOST_MESSAGES: Final = 4096
 """Messages of a request above which it is not looked at: no conversation is that long."""
-_SAMPLED: Final = 512
 _HASHED_WHOLE: Final = 2_000_000
-"""Characters of one request that are hashed whole; of longer contents behind them, head and tail."""
+"""Characters of one request that are hashed whole; of long contents behind them only head and tail are."""
+_SAMPLED: Final = 512
+"""Characters of such a head and tail."""
 _CHARS_PER_TOKEN: Final = 4.0
+"""For tokens of a conversation that Ollama has not counted yet."""
 _STILL: Final = 1.01
+"""A prompt count that has grown by less stands still."""
 _GROWN: Final = 1.05
+"""A conversation has grown when it has so many times the characters, and `_GROWN_LEAST` more."""
 _GROWN_LEAST: Final = 400
 
 
@@ -59,12 +63,12 @@ class _Line:
     chars: int
     reading: Reading
     tokens: int = 0
-    """What Ollama said of its last prompt; 0 until then."""
+    """Ollama's count of its last prompt; 0 until there is one."""
     still_tokens: int = 0
+    """The count above which Ollama's has not risen since the turn with `still_chars`."""
     still_chars: int = 0
-    """Where the prompt count has stood since."""
     stills: int = 0
-    """Turns that it has stood there while the conversation grew."""
+    """Turns since then in which the conversation grew and the count did not."""
 
     @property
     def size(self) -> int:
@@ -126,18 +130,15 @@ class SignalBook:
         return len(self._held)
 
     def look(self, request: InferenceRequest, now: float) -> Look | None:
-        """What a request shows that is about to be sent; None for one without a past."""
+        """What a request that is about to be sent shows; None for one without a past (fewer than three messages)."""
         messages = request.body.get("messages")
         if request.kind is not Kind.CHAT or not isinstance(messages, list) or not 3 <= len(messages) <= _MOST_MESSAGES:
             return None
         offered = request.body.get("tools")
         marks, sizes = _marked(messages, offered)
-        key = (
-            request.session,
-            request.model.lower(),
-            _opening(messages),
-            frozenset(_names(offered)) if offered else None,
-        )
+        # Other tools are another conversation.
+        tools = frozenset(names_of(offered)) if offered else None
+        key = (request.session, request.model.lower(), _opening(messages), tools)
         held = self._find(hash(key), now)
         line, signals = self._continue(held, marks, sizes, messages)
         self._symptoms(line, offered, signals)
@@ -254,15 +255,6 @@ def _opening(messages: Sequence[Any]) -> str | None:
             content = message.get("content")
             return content if isinstance(content, str) else None
     return None
-
-
-def _names(offered: Any) -> Iterator[str]:
-    """The names of the tools that a request offers: other tools are another conversation."""
-    for tool in offered if isinstance(offered, list) else ():
-        function = tool.get("function") if isinstance(tool, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if isinstance(name, str):
-            yield name
 
 
 def _marked(messages: Sequence[Any], offered: Any) -> tuple["array[int]", "array[int]"]:

@@ -6,7 +6,7 @@ numbers, never text.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -63,7 +63,7 @@ class Call:
     mark: int
     """Hash of name and arguments, the same for every order of keys."""
     changes: int
-    """Hash of what it changes; 0 when it changes no file."""
+    """Hash of the file, or else of the call, that it changes something by; 0 when it changes no file."""
 
 
 class Tools:
@@ -87,13 +87,8 @@ class Tools:
 
     def calls(self, message: Message) -> list[Call]:
         """The tool calls of an assistant message; what is not formed like a call is passed over."""
-        out = []
-        for call in message.get("tool_calls") or ():
-            function = call.get("function") if isinstance(call, dict) else None
-            name = function.get("name") if isinstance(function, dict) else None
-            if isinstance(function, dict) and isinstance(name, str):
-                out.append(self._call(name, function.get("arguments")))
-        return out
+        functions = _functions(message.get("tool_calls") or ())
+        return [self._call(name, function.get("arguments")) for name, function in functions]
 
     def _call(self, name: str, arguments: Any) -> Call:
         if isinstance(arguments, str):
@@ -117,12 +112,7 @@ class Tools:
 
     def can_change(self, offered: Any) -> bool:
         """Whether one of the tools that a request offers is made to change files."""
-        for tool in offered if isinstance(offered, list) else ():
-            function = tool.get("function") if isinstance(tool, dict) else None
-            name = function.get("name") if isinstance(function, dict) else None
-            if isinstance(name, str) and self.of(name)[1]:
-                return True
-        return False
+        return any(self.of(name)[1] for name in names_of(offered))
 
 
 @dataclass(slots=True)
@@ -137,22 +127,27 @@ class Reading:
     restated: int = 0
     """Answers that told the user's request again since it was made."""
     reread_bits: int = 0
-    """The last calls with results, the newest lowest: 1 for one that fetched what was known."""
+    """A bit for each of the last calls with results, the newest lowest: 1 where the same result was fetched before."""
     text_bits: int = 0
-    """The last answers, the newest lowest: 1 for one that wrote a call as text."""
+    """A bit for each of the last answers, the newest lowest: 1 where a call was written as text."""
     clean: int = 0
-    """Calls that were calls."""
+    """Calls so far that were formed as calls, and not as text."""
     changed: set[int] = field(default_factory=set)
     """Files changed since the user spoke."""
     _unit: frozenset[int] = frozenset()
+    """Marks of the calls of the last answer that made any."""
     _results: dict[int, int] = field(default_factory=dict)
+    """Mark of a call → hash of its last result and of how many changes came before it."""
     _pending: list[Call] = field(default_factory=list)
+    """Calls whose results have not come yet, in order."""
     _goal: dict[int, int] = field(default_factory=dict)
+    """Phrases of the user's request (`_phrases`)."""
     _answers: int = 0
+    """Answers since the user spoke."""
     _changes: int = 0
     """Changes of files so far."""
     _last: int = 0
-    """The call before."""
+    """Mark of the last call whose result was read."""
 
     @property
     def rereads(self) -> int:
@@ -170,7 +165,7 @@ class Reading:
         return 600 + 120 * (len(self._results) + len(self.changed))
 
     def read(self, messages: Iterable[Message], tools: Tools) -> None:
-        """Read on."""
+        """Read the messages that follow those that were read before."""
         asked: str | None = None
         for message in messages:
             role, text = message.get("role"), message.get("content") or ""
@@ -236,6 +231,20 @@ class Reading:
         self._last = call.mark
         if len(self._results) > _REMEMBERED_CALLS:
             del self._results[next(iter(self._results))]
+
+
+def names_of(offered: Any) -> Iterator[str]:
+    """The names of the tools that a request offers; what is not formed like a tool is passed over."""
+    return (name for name, _ in _functions(offered if isinstance(offered, list) else ()))
+
+
+def _functions(holders: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name and object of the function in each tool or call that has one."""
+    for holder in holders:
+        function = holder.get("function") if isinstance(holder, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if isinstance(function, dict) and isinstance(name, str):
+            yield name, function
 
 
 def written(value: Any, option: int = 0) -> bytes:
