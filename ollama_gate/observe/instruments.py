@@ -19,15 +19,22 @@ from prometheus_client.utils import floatToGoString
 Child = TypeVar("Child")
 
 
-class _Labelled(Collector, Generic[Child]):
-    """One metric and its children by label values."""
+class _Metric(Collector):
+    """A metric's name, meaning and labels."""
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
         self.name = name
         self.documentation = documentation
         self.label_names = tuple(labels)
-        self._children: dict[tuple[str, ...], Child] = {}
         registry.register(self)
+
+
+class _Labelled(_Metric, Generic[Child]):
+    """A metric with a child for each set of label values that was asked for."""
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
+        super().__init__(name, documentation, labels, registry)
+        self._children: dict[tuple[str, ...], Child] = {}
         if not labels:
             self.labels()
 
@@ -87,35 +94,32 @@ Read = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 """Gives (label values, value) for each child there is now."""
 
 
-class Gauge(_Labelled[Number]):
-    """One number that goes up and down, or one for each set of labels that is looked up when it is asked for."""
+class Gauge(_Metric):
+    """One number that goes up and down, or one for each set of labels that is looked up when somebody looks."""
 
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: CollectorRegistry
     ) -> None:
         """Join a registry. One with labels shows nothing until it follows something."""
-        self._number = Number()
-        self._read: Read = (lambda: ()) if labels else (lambda: [((), self._number.value)])
+        self._value = 0.0
+        self._read: Read = (lambda: ()) if labels else (lambda: [((), self._value)])
         super().__init__(name, documentation, labels, registry)
 
     def follow(self, read: Read) -> None:
         """Show from here on what `read` gives, each time that somebody looks."""
         self._read = read
 
-    def _new(self) -> Number:
-        return Number()
-
     def inc(self) -> None:
         """One more."""
-        self._number.value += 1.0
+        self._value += 1.0
 
     def dec(self) -> None:
         """One less."""
-        self._number.value -= 1.0
+        self._value -= 1.0
 
     def set(self, value: float) -> None:
         """Make it this."""
-        self._number.value = float(value)
+        self._value = float(value)
 
     def collect(self) -> Iterator[Metric]:
         """Show what there is now."""
