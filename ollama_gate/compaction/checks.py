@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ollama_gate.compaction.conversation import Conversation
-from ollama_gate.compaction.pairing import units
-from ollama_gate.compaction.plan import Plan
+from ollama_gate.compaction.pairing import role_of, units
+from ollama_gate.compaction.plan import Kept, Plan
 from ollama_gate.compaction.skeleton import Skeleton
 from ollama_gate.compaction.terms import Terms
 from ollama_gate.errors import GateError
@@ -28,22 +28,27 @@ def check(talk: Conversation, plan: Plan, built: Sequence[Mapping[str, Any]], te
         CheckFailed: one of them is not as it has to be.
     """
     skeleton, kept = Skeleton(talk, terms), {one.index: one for one in plan.kept}
-    _whole(talk, skeleton, plan, built)
+    _whole(talk, skeleton, kept, built)
     if any(at not in kept for at in range(skeleton.tail, len(talk))):
         raise CheckFailed("one of the last messages is gone")
-    gone = {at for members in plan.called for at in members}
+    listed = {at for members in plan.called for at in members}
     listable = {unit.members for unit in skeleton.listable}
     if not set(plan.called) <= listable:
         raise CheckFailed("a call is listed that has to stay, or that nobody made")
     for unit in talk.units:
-        if any(at not in kept and at not in gone for at in unit.members):
+        if any(at not in kept and at not in listed for at in unit.members):
             raise CheckFailed("a call or its result is gone")
     _quotations(talk, plan)
-    _pairs(talk, plan, built)
+    # Each result answers the same call as before, and what was a result without a call still is one.
+    places = _places(plan, built)
+    if [unit.at(places) for unit in units(built)] != [u for u in talk.units if not listed.intersection(u.members)]:
+        raise CheckFailed("a result would answer another call")
 
 
-def _whole(talk: Conversation, skeleton: Skeleton, plan: Plan, built: Sequence[Mapping[str, Any]]) -> None:
-    kept = {one.index: one for one in plan.kept}
+def _whole(
+    talk: Conversation, skeleton: Skeleton, kept: Mapping[int, Kept], built: Sequence[Mapping[str, Any]]
+) -> None:
+    """What has to stay whole stands in what goes out, as it came and in its order."""
     for at in sorted(skeleton.whole):
         one = kept.get(at)
         if one is None or not one.whole:
@@ -56,6 +61,7 @@ def _whole(talk: Conversation, skeleton: Skeleton, plan: Plan, built: Sequence[M
 
 
 def _quotations(talk: Conversation, plan: Plan) -> None:
+    """Excerpts lie within the messages that they are from, in order, and none overlaps another."""
     before = (-1, 0)
     for one in plan.excerpts:
         if one.end > len(talk.text(one.index)) or (one.index, one.start) < before:
@@ -63,27 +69,10 @@ def _quotations(talk: Conversation, plan: Plan) -> None:
         before = (one.index, one.end)
 
 
-def _pairs(talk: Conversation, plan: Plan, built: Sequence[Mapping[str, Any]]) -> None:
-    """Each result answers the same call as before, and each orphan is one still."""
-    places = _places(plan, built)
-    gone = {at for members in plan.called for at in members}
-    expected = [unit for unit in talk.units if not gone.intersection(unit.members)]
-    found = [unit.at(places) for unit in units(built)]
-    if found != expected:
-        raise CheckFailed("a result would answer another call")
-
-
 def _places(plan: Plan, built: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Where each message that goes out came from; -1 for the digest and what follows it."""
-    added = len(built) - len(plan.kept)
-    leading = _leading(plan, built)
+    """Where each message that goes out came from; -1 for the digest and the word that may follow it."""
     places = [one.index for one in plan.kept]
-    return [*places[:leading], *[-1] * added, *places[leading:]]
-
-
-def _leading(plan: Plan, built: Sequence[Mapping[str, Any]]) -> int:
-    """How many messages stand before the digest."""
-    at = 0
-    while at < len(plan.kept) and str(built[at].get("role") or "").lower() == "system":
-        at += 1
-    return at
+    leading = 0
+    while leading < len(places) and role_of(built[leading]) == "system":
+        leading += 1
+    return [*places[:leading], *[-1] * (len(built) - len(places)), *places[leading:]]

@@ -135,7 +135,7 @@ class Compactor:
             NotCompacted: it is to be refused.
         """
         try:
-            self._measure_size(case)
+            self._check_size(case)
             # The first count may have to wait until Ollama has loaded the model, which is not compaction's time.
             await self._counted(case, _with(case.request, _PROBE[:1]))
             async with asyncio.timeout(self._settings.deadline):
@@ -179,7 +179,11 @@ class Compactor:
         return Compacted(request, count, Outcome.NEW, done.replaced)
 
     async def _planned(self, case: Case, terms: Terms) -> tuple[Made, InferenceRequest, PromptCount]:
-        """Plans and exact counts in turn, until one fills the target and does not pass it."""
+        """The best of three plans at most: each is counted exactly, and the difference moves the next target.
+
+        Raises:
+            NotCompacted: none fits the budget.
+        """
         goal = self._settings.target * case.room.budget
         job = {"terms": terms.to_json(), "meanings": self._meanings is not None}
         target = terms.target
@@ -214,7 +218,7 @@ class Compactor:
         return best
 
     async def _told(self, case: Case, payload: bytes) -> dict[str, Any]:
-        """What the worker says to a job: a plan and what it takes."""
+        """The worker's answer to a job: a plan and the tokens that it estimates for it."""
         try:
             told = await self.worker.ask(payload, lambda asked: self._answer(case, asked))
         except WorkerFailed as failure:
@@ -238,7 +242,11 @@ class Compactor:
     # --- counts
 
     async def _measured(self, case: Case) -> Terms:
-        """The terms: the budget without what tools and template take, which two short prompts show."""
+        """The terms, in which tools and template are taken off the budget.
+
+        Two short prompts are counted, of one message and of three: their difference shows what the template adds to a
+        message (`each`), and what is left of the first is what tools and template take in any case (`fixed`).
+        """
         user, assistant = _PROBE
         one, three = (_with(case.request, list(said)) for said in ((user,), (user, assistant, user)))
         least, more = await self._counted(case, one), await self._counted(case, three)
@@ -282,7 +290,7 @@ class Compactor:
 
     # --- limits and stores
 
-    def _measure_size(self, case: Case) -> None:
+    def _check_size(self, case: Case) -> None:
         if len(case.messages) > MOST_MESSAGES:
             raise NotCompacted(Outcome.TOO_LARGE, f"it has more than {MOST_MESSAGES} messages")
         limit = self._settings.max_input

@@ -44,14 +44,18 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What was decided before anything is given out."""
+    """What is decided before the room that is left is given out."""
 
     stays: tuple[int, ...]
+    """Messages that stay, bridges included, in order."""
     bridges: tuple[int, ...]
+    """Those of them that are placeholders only (`Skeleton.bridges`)."""
     called: tuple[tuple[int, ...], ...]
+    """Units that are only listed."""
     arguments: int
+    """The most characters that texts in arguments of calls keep; -1 is all."""
     listed: int
-    """Characters of arguments in the list."""
+    """The most characters of arguments in the list."""
     roomy: bool
     """Whether the last messages keep thinking, pictures and arguments."""
     noted: bool

@@ -43,11 +43,12 @@ class Checkpoint:
     replaces: tuple[str, ...]
     """`likeness` of each message that it was made of, in order."""
     settled: int
-    """So many of them must be there; the rest is its tail, which stands in it message by message."""
+    """How many of the first messages must be the same for it to be used. Those behind them were the last messages then,
+    each kept at its place; where one of them differs, what was made of the messages before it is still used."""
     plan: bytes
-    """What is made of them, as `plan.Plan` is packed."""
+    """What is made of the messages, as `plan.Plan` is packed."""
     prefix: str
-    """blake2b of the messages that come out, 32 hex digits."""
+    """blake2b of what comes out for the first `settled` messages, 32 hex digits."""
 
     def pack(self) -> bytes:
         """The checkpoint as JSON, for a store."""

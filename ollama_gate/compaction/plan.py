@@ -54,7 +54,7 @@ class Plan:
     arguments: int = 160
     """The most characters of the arguments that such a line shows."""
     noted: bool = False
-    """Whether the assistant says a word after the digest, where a user would follow whom a template wants in turn."""
+    """Whether a short message of the assistant follows the digest: some templates want user and assistant in turn."""
 
     def pack(self) -> bytes:
         """The plan as JSON."""

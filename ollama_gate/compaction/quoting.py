@@ -106,5 +106,11 @@ class Quotations:
 
 
 def hidden(one: Excerpt, kept: Kept | None, length: int) -> bool:
-    """Whether a passage is not to be seen at its own place."""
+    """Whether a passage is shown nowhere else: its message is gone, or the passage lies in what was cut out of it.
+
+    Args:
+        one: the passage.
+        kept: what stays of its message; None where it is gone.
+        length: characters of the message's content.
+    """
     return kept is None or (kept.head >= 0 and one.start >= kept.head and one.end <= length - kept.tail)

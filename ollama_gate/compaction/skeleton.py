@@ -23,12 +23,12 @@ class Skeleton:
 
     @cached_property
     def tail(self) -> int:
-        """Where the last messages begin."""
+        """The index of the first of the last messages, all of which stay (`Terms.keep_last`)."""
         return max(len(self.talk) - self.terms.keep_last, 0)
 
     @cached_property
     def whole(self) -> frozenset[int]:
-        """Messages that stay as they are: of the system, the question, and what the operator exempts."""
+        """Messages that stay exactly as they came: those of the system, the question, and what the operator exempts."""
         roles = {"system", *self.terms.exempt_roles}
         whole = {at for at, role in enumerate(self.talk.roles) if role in roles}
         whole.update(at for at in (self.talk.question, self.talk.last_said) if at is not None)
@@ -48,12 +48,12 @@ class Skeleton:
 
     @cached_property
     def flexible(self) -> list[int]:
-        """Messages that stay and may be cut inside."""
+        """Messages that stay, and whose content may be cut inside: the last ones, and calls with their results."""
         return [at for at in range(len(self.talk)) if at not in self.whole and (at >= self.tail or at in self.paired)]
 
     @cached_property
     def older(self) -> list[int]:
-        """Messages of which only the digest tells."""
+        """Messages that do not stay; only the digest may quote them."""
         return [at for at in range(self.tail) if at not in self.whole and at not in self.paired]
 
     @cached_property
@@ -66,20 +66,32 @@ class Skeleton:
         ]
 
     def stays(self, listed: int) -> list[int]:
-        """The messages that stay, in order, when so many of the oldest units are only listed; bridges are not in it."""
+        """The messages that stay, in order, bridges not included.
+
+        Args:
+            listed: so many of the oldest `listable` units are a line in the digest instead.
+        """
         gone = {at for unit in self.listable[:listed] for at in unit.members}
         return sorted({*self.whole, *self.flexible} - gone)
 
     def noted(self, stays: Sequence[int]) -> bool:
-        """Whether a user follows the digest, which a user says, in a conversation where none follows another."""
+        """Whether a short message of the assistant has to follow the digest (`building.NOTED`).
+
+        The digest is a message of the user. Where another one would follow it, although the conversation never has two
+        in a row, its template may not take that.
+        """
         follows = next((self.talk.kinds[at] for at in stays if self.talk.kinds[at] != "s"), None)
         return follows == "u" and ("u", "u") not in self.talk.neighbours
 
     def bridges(self, stays: Sequence[int], gone: Collection[int] = ()) -> list[int]:
-        """Dropped messages that stay as placeholders, because a template may not take those around them side by side.
+        """Dropped messages that stay as placeholders, because a template may not take their neighbours side by side.
 
-        Many templates want a user and an assistant in turn. So where a tool's result would stand before a user, what
-        the assistant said in between keeps its place, though not its text.
+        Many templates want user and assistant in turn. So where a tool's result would come to stand directly before a
+        message of the user, what the assistant said in between stays as a placeholder.
+
+        Args:
+            stays: the messages that stay, in order.
+            gone: messages that may not be taken, because the digest lists them.
         """
         talk, usual, found = self.talk, _USUAL | self.talk.neighbours, list[int]()
         speakers = [at for at in stays if talk.kinds[at] != "s"]

@@ -36,7 +36,7 @@ class Terms:
     image: float = 768.0
     """Tokens of an image."""
     scale: float = 1.0
-    """What a token of a text counts: above 1 where the count is not exact."""
+    """What counted tokens are multiplied by: above 1 where the count is not exact, so that its margin is kept to."""
 
     def to_json(self) -> dict[str, Any]:
         """For the worker."""

@@ -1,4 +1,4 @@
-"""What parts of a conversation take, in tokens: short texts are counted, long ones weighed by samples first."""
+"""What parts of a conversation take, in tokens: short texts are counted, long ones estimated from samples first."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -16,14 +16,14 @@ _SAMPLE: Final = 200
 
 
 class Scales:
-    """Weighs one conversation; no text is counted twice."""
+    """Knows or estimates the tokens of everything in one conversation; no text is counted twice."""
 
     def __init__(self, talk: Conversation, terms: Terms, count: Count) -> None:
         """Take what is weighed, and who counts."""
         self.talk = talk
         self.terms = terms
         self.pace: dict[int, float] = {}
-        """Tokens of a character of each content, from samples first and then from what was cut."""
+        """Tokens per character of each content, by message; from samples first, and then from what was kept of it."""
         self._count = count
         self._counted: dict[str, int] = {}
 
@@ -46,25 +46,25 @@ class Scales:
         return self.terms.scale * sum(counts) + self.terms.each * len(built) + self.terms.image * images
 
     def foreseen(self) -> float:
-        """About what the whole conversation takes."""
+        """An estimate of the tokens that the whole conversation takes."""
         every = range(len(self.talk))
         self.weigh(every)
         return sum(self.content(at) for at in every) + self.terms.each * len(self.talk)
 
     def content(self, index: int, characters: int | None = None) -> float:
-        """About what a content takes, or so many characters of it; it has to be weighed before."""
+        """An estimate of the tokens of a content, or of so many characters of it; `weigh` comes first."""
         length = len(self.talk.text(index)) if characters is None else characters
         return self.terms.scale * self.pace[index] * length
 
     def weigh(self, indexes: Iterable[int]) -> None:
-        """Weigh contents that were not weighed before."""
+        """Estimate the contents that were not estimated before, from samples."""
         samples = {at: _sample(self.talk.text(at)) for at in indexes if at not in self.pace}
         counts = self.counts(list(samples.values()))
         for (at, sample), tokens in zip(samples.items(), counts, strict=True):
             self.pace[at] = tokens / len(sample) if sample else 0.0
 
     def learn(self, plan: Plan) -> None:
-        """Take the pace of what was really kept in place of the samples'."""
+        """Take the tokens per character of what a plan kept in place of those of the samples."""
         cut = {one.index: one.head for one in plan.kept if one.head > 0}
         counts = self.counts([self.talk.text(at)[:head] for at, head in cut.items()])
         for (at, head), tokens in zip(cut.items(), counts, strict=True):

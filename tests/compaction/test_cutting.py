@@ -1,7 +1,5 @@
 """Where texts are cut."""
 
-import unicodedata
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +77,3 @@ def test_passages_end_with_paragraphs_lines_or_sentences() -> None:
     ends = [text[:end].rstrip()[-1] for _, end in passages(text)]
     assert set(ends) == {"."}
     assert max(end - start for start, end in passages(text)) <= LONG
-
-
-def test_combining_marks_are_known() -> None:
-    assert unicodedata.category("\u0301") == "Mn"

@@ -98,7 +98,7 @@ async def test_a_file_that_is_not_there_is_told_and_waited_for(
     monkeypatch.setattr("ollama_gate.observe.logwatch.AGAIN", 0.005)
     file = tmp_path / "ollama.log"
     async with following(watch(file)) as one:
-        await until(lambda: one.problem is not None and "No such file" in one.problem)
+        await until(told_that(one, "No such file"))
         file.write_text("")
         await until(lambda: one.problem is None)
     assert written_log.getvalue().count("is not followed") == 1
@@ -153,7 +153,7 @@ async def test_the_journal_of_a_unit_is_followed_and_its_reader_ended(
 async def test_a_machine_without_a_journal_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     async with following(watch("journald:ollama")) as one:
-        await until(lambda: one.problem is not None and "cannot be read" in one.problem)
+        await until(told_that(one, "cannot be read"))
 
 
 async def test_a_journal_that_shows_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ async def test_a_journal_that_shows_nothing_is_told(tmp_path: Path, monkeypatch:
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     async with following(watch("journald:olama")) as one:
-        await until(lambda: one.problem is not None and "is that its name" in one.problem)
+        await until(told_that(one, "is that its name"))
 
 
 def test_a_cut_prompt_is_an_alert_that_is_written_once(written_log: io.StringIO) -> None:
