@@ -28,26 +28,38 @@ def show(rows: Iterable[Row], about: Mapping[str, str], console: Console) -> Non
 
 
 def write(rows: Iterable[Row], about: Mapping[str, str], page: Path) -> None:
-    """Put the table into a page, between its two marks.
+    """Put the table into a page.
+
+    Raises:
+        ValueError: the page has no place for it.
+    """
+    lines = ["| " + " | ".join(_HEADINGS) + " |", "|---|---:|---:|---:|---:|---|---|"]
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
+    told = "; ".join(f"{key} {value}" for key, value in about.items())
+    put(page, _BEGIN, _END, [*lines, "", f"{told}."])
+
+
+def put(page: Path, begin: str, end: str, lines: Iterable[str]) -> None:
+    """Put lines between two marks of a page, in the place of those that are there.
 
     Raises:
         ValueError: the page has no such marks.
     """
-    text = page.read_text(encoding="utf-8")
-    before, mark, rest = text.partition(_BEGIN)
-    _, end_mark, after = rest.partition(_END)
+    before, mark, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, end_mark, after = rest.partition(end)
     if not mark or not end_mark:
         raise ValueError(f"{page} has no place for results")
-    lines = ["| " + " | ".join(_HEADINGS) + " |", "|---|---:|---:|---:|---:|---|---|"]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
-    told = "; ".join(f"{key} {value}" for key, value in about.items())
-    page.write_text(f"{before}{_BEGIN}\n\n" + "\n".join(lines) + f"\n\n{told}.\n\n{_END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{after}", encoding="utf-8")
+
+
+def verdict(*, holds: bool | None) -> str:
+    """Whether a bound holds, for a cell of a table; empty where there is none."""
+    return {True: "yes", False: "**no**", None: ""}[holds]
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    mark = {True: "yes", False: "**no**", None: ""}[row.holds]
     values = (_number(value, row.unit) for value in (row.direct, row.nginx, row.gate))
-    return (row.title, *values, "" if row.ratio is None else f"{row.ratio:.1f}", row.goal, mark)
+    return (row.title, *values, "" if row.ratio is None else f"{row.ratio:.1f}", row.goal, verdict(holds=row.holds))
 
 
 def _number(value: float | None, unit: str) -> str:

@@ -24,7 +24,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from bench import processes
+from bench import processes, report
 from bench.load import LoadError
 from bench.soak import judging, steps
 from bench.soak.clients import Tally, client, take
@@ -286,7 +286,7 @@ def show(findings: Sequence[Finding], console: Console) -> None:
     for row in findings:
         if row.title != "told":
             style = {True: "green", False: "bold red", None: ""}[row.holds]
-            table.add_row(row.title, row.value, row.bound, _mark(row), style=style or None)
+            table.add_row(row.title, row.value, row.bound, report.verdict(holds=row.holds), style=style or None)
     console.print(table)
     for row in findings:
         if row.title == "told":
@@ -294,22 +294,18 @@ def show(findings: Sequence[Finding], console: Console) -> None:
 
 
 def write(findings: Sequence[Finding], about: str, page: Path) -> None:
-    """Put the table into the page, between its two marks.
+    """Put the table into the page.
 
     Raises:
-        ValueError: the page has no such marks.
+        ValueError: the page has no place for it.
     """
-    before, mark, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not mark or not end:
-        raise ValueError(f"{page} has no place for results")
     lines = ["|  | found | bound |  |", "|---|---:|---|---|"]
-    lines += [f"| {row.title} | {row.value} | {row.bound} | {_mark(row)} |" for row in findings if row.title != "told"]
-    page.write_text(f"{before}{_BEGIN}\n\n" + "\n".join(lines) + f"\n\n{about}.\n\n{_END}{after}", encoding="utf-8")
-
-
-def _mark(row: Finding) -> str:
-    return {True: "yes", False: "**no**", None: ""}[row.holds]
+    lines += [
+        f"| {row.title} | {row.value} | {row.bound} | {report.verdict(holds=row.holds)} |"
+        for row in findings
+        if row.title != "told"
+    ]
+    report.put(page, _BEGIN, _END, [*lines, "", f"{about}."])
 
 
 @click.command()

@@ -50,7 +50,6 @@ class Step:
     statuses: frozenset[int] = frozenset({200})
     stream: bool = False
     leave: Leave = Leave.NEVER
-    compacts: bool = False
 
 
 def prose(rng: random.Random, words: int) -> str:
@@ -131,24 +130,16 @@ def compacted(rng: random.Random) -> Step:
         for at in range(1, rng.randrange(31, 51, 2))
     ]
     body = {"model": LONG, "messages": talk, "stream": False, "options": {"num_predict": 3}}
-    return Step("compacted", "POST", "/api/chat", _json(body), frozenset({200, 400}), compacts=True)
+    return Step("compacted", "POST", "/api/chat", _json(body), frozenset({200, 400}))
 
 
 def warm() -> list[Step]:
     """One request for each model, so that all of them are loaded and their tokenizers built."""
     rng = random.Random(0)
-    chats = [Step("warm", "POST", *_warm(_chat(model, "hello", 3)["chat"])) for model in (*CHATS, SLOW, LONG)]
-    counts = [
-        Step("warm", "POST", "/gate/count", _json({"model": model, "messages": [{"role": "user", "content": "hi"}]}))
-        for model in (*CHATS, SLOW, LONG)
-    ]
-    embed = Step("warm", "POST", "/api/embed", _json({"model": EMBEDDER, "input": "hello"}))
-    return [*chats, *counts, embed, compacted(rng)]
-
-
-def _warm(asked: tuple[str, dict[str, Any]]) -> tuple[str, bytes]:
-    path, body = asked
-    return path, _json({**body, "stream": False})
+    asked = [(path, {**_chat(model, "hello", 3)["chat"][1], "stream": False})
+             for path in ("/api/chat", "/gate/count") for model in (*CHATS, SLOW, LONG)]  # fmt: skip
+    asked.append(("/api/embed", {"model": EMBEDDER, "input": "hello"}))
+    return [*(Step("warm", "POST", path, _json(body)) for path, body in asked), compacted(rng)]
 
 
 _KINDS: Final[Sequence[tuple[float, Callable[[random.Random], Step]]]] = (

@@ -20,14 +20,15 @@ _STAMP: Final = b'"created_at":"'
 
 @dataclass(slots=True)
 class Lateness:
-    """What was seen; seconds."""
+    """How late tokens were, by all streams together."""
 
     tokens: int = 0
     latest: float = 0.0
+    """Seconds that the latest token was late by."""
     above: int = 0
     """Tokens later than 100 ms."""
-    streams: int = 0
     broken: int = 0
+    """Streams that did not come to their end."""
 
     def see(self, line: bytes, now: float) -> None:
         """Take the time out of one line."""
@@ -58,7 +59,6 @@ async def one(port: int, body: bytes, session: aiohttp.ClientSession, seen: Late
         except (aiohttp.ClientError, OSError):
             done = False
             await asyncio.sleep(1.0)
-        seen.streams += 1
         seen.broken += not done
 
 
