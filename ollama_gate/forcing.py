@@ -23,14 +23,13 @@ class Forced:
     """The client's own options would have made Ollama load the model again."""
 
 
-def force(request: InferenceRequest, window: Window | None, output: Output, *, num_keep: int | None = None) -> Forced:
+def force(request: InferenceRequest, window: Window | None, output: Output) -> Forced:
     """Put the forced fields into a request's body.
 
     Args:
         request: the client's request.
         window: the model's window; None for a model that is not pinned (cloud models).
         output: what becomes of the asked output length.
-        num_keep: tokens that a context shift must keep, where the operator allows shift.
     """
     body = dict(request.body)
     embeds = request.kind is Kind.EMBED
@@ -67,7 +66,5 @@ def force(request: InferenceRequest, window: Window | None, output: Output, *, n
         options["num_predict"] = output.num_predict
         if output.clamped:
             notes.append(f"asked output clamped to {output.num_predict}")
-    if num_keep is not None and window.shift:
-        options["num_keep"] = num_keep
     body["options"] = options
     return Forced(body, tuple(notes), avoided)

@@ -4,6 +4,7 @@ Where bytes settle it, nothing waits for anything; only what lies between is cou
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from ollama_gate import refusals, window
@@ -13,7 +14,7 @@ from ollama_gate.conversations import conversation_key, prompt_key
 from ollama_gate.counting.counter import Counter
 from ollama_gate.dialects.native import inputs
 from ollama_gate.dialects.translation import without_thinking
-from ollama_gate.errors import Refusal, Refused, TemplateRefused
+from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused
 from ollama_gate.policies import Applied, Policies, first_leg
 from ollama_gate.receive import Received
 from ollama_gate.refused_before import RefusalMemory, RefusedBefore
@@ -215,6 +216,24 @@ class Judge:
             self._refused.keep(turn.route, got.identity, refusal, now)
         self.refused_before.grace.grant(conversation, prompt_key(inference), now)
         return Refused(refusal)
+
+    async def keeping(self, inference: InferenceRequest, card: ModelCard) -> InferenceRequest:
+        """A request for a model that may shift its context, told to keep its system prompt when it does (`num_keep`).
+
+        Left as it is where its length is not known here.
+        """
+        if inference.kind is _EMBED or inference.control is not _NONE or inference.as_it_came:
+            return inference
+        try:
+            opening = await self._counter.opening(inference, card)
+        except CountingError:
+            return inference
+        options = dict(inference.body.get("options") or {})
+        asked = options.get("num_keep") or 0
+        if not 0 <= asked < opening:
+            return inference  # the client keeps more; below 0 it is all of the prompt
+        options["num_keep"] = opening
+        return replace(inference, body={**inference.body, "options": options})
 
     async def only(self, inference: InferenceRequest, card: ModelCard) -> tuple[PromptCount, Applied]:
         """Count a request as if it were to be sent, with its parts; for /gate/count and the dialects' own counters.

@@ -111,6 +111,8 @@ class Pipeline:
             if self._watch is not None:
                 self._watch.look(inference, turn, compacted=judged.shorter is not None)
             inference = judged.shorter or inference
+            if judged.applied.shifts and card is not None:
+                inference = await self.judge.keeping(inference, card)
             if (caller := turn.caller) is not None:
                 caller.book(judged.count)
                 client, priority = caller.key.id, caller.key.priority

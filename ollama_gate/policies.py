@@ -25,6 +25,11 @@ class Applied:
     draft_tokens: int = 0
     """Tokens that the model drafts ahead by itself; only where its Modelfile says so (`draft_num_predict`)."""
 
+    @property
+    def shifts(self) -> bool:
+        """Whether the operator allows Ollama to drop the oldest half when the window is full."""
+        return self.window is not None and self.window.shift
+
 
 @dataclass(frozen=True, slots=True)
 class Dispute:

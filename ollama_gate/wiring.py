@@ -288,14 +288,16 @@ class Wiring:
         return card
 
     async def tokenize(self, model: str, text: str) -> dict[str, Any]:
-        """Ids, pieces and count of a text under a model's vocabulary.
+        """Ids, pieces and count of a text as the model's engine cuts it, without BOS and EOS.
 
         Raises:
             Refused: there is no such model, or its vocabulary is not known here.
         """
         card = await self.local(model)
         try:
-            ids, pieces = await self.counter.tokenize(card, text)
+            ids, pieces = await self.counter.work(
+                card, lambda meter: (meter.tokenizer.ids(text), meter.tokenizer.pieces(text))
+            )
         except CountingError as failure:
             raise Refused(Refusal(400, "not_countable", str(failure), param="model")) from failure
         return {"model": card.name, "count": len(ids), "ids": ids, "pieces": pieces}

@@ -96,13 +96,10 @@ def test_the_length_of_the_answer_is_put_in_when_it_was_decided() -> None:
     assert asked.body["options"]["num_predict"] == 5
 
 
-def test_where_the_operator_allows_shift_the_head_is_kept() -> None:
+def test_where_the_operator_allows_shift_it_is_asked_for() -> None:
     shifting = Window(4096, 3000, shift=True)
     request = native.parse("/api/chat", {"model": "m", "messages": HI, "shift": False})
-    out = force(request, shifting, AS_ASKED, num_keep=17)
-    assert out.body["shift"] is True
-    assert out.body["options"] == {"num_ctx": 4096, "num_keep": 17}
-    assert "num_keep" not in force(request, ROOM, AS_ASKED, num_keep=17).body["options"]
+    assert force(request, shifting, AS_ASKED).body["shift"] is True
 
 
 def test_a_model_that_is_not_pinned_keeps_its_options_and_is_still_not_cut() -> None:

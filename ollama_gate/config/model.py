@@ -239,7 +239,8 @@ class ModelKeys(Section):
     )
     shift: bool = key(
         False,
-        "Let Ollama drop the start of the conversation when an answer reaches the end of the window.",
+        "Let Ollama drop the start of the conversation when an answer reaches the end of the window. "
+        "The system prompt is kept.",
     )
     on_long_reply: Literal["clamp", "refuse"] = key(
         "clamp",

@@ -267,6 +267,15 @@ class Counter:
         now = self._now()
         return await self.work(card, lambda meter: detail(meter, request, now))
 
+    async def opening(self, request: InferenceRequest, card: ModelCard) -> int:
+        """Tokens at the head of a chat's or completion's prompt that hold its system prompt; see `Meter.opening`.
+
+        Raises:
+            CountingError: that cannot be known here.
+        """
+        now = self._now()
+        return await self.work(card, lambda meter: meter.opening(request, now))
+
     async def work(self, card: ModelCard, work: Callable[[Meter], R]) -> R:
         """Do something in a counting thread that needs a model's own tokens.
 
@@ -278,14 +287,6 @@ class Counter:
         if known.meter is None or not known.trust.vocabulary:
             raise CountingError(known.why or known.trust.why)
         return await self._in_thread(work, known.meter)
-
-    async def tokenize(self, card: ModelCard, text: str) -> tuple[list[int], list[str]]:
-        """Ids and pieces of a text, as the model's engine cuts it, without BOS and EOS.
-
-        Raises:
-            CountingError: this model's vocabulary is not known here, or not believed any more.
-        """
-        return await self.work(card, lambda meter: (meter.tokenizer.ids(text), meter.tokenizer.pieces(text)))
 
     def learn(
         self, request: InferenceRequest, card: ModelCard, room: Window, count: PromptCount, end: StreamEnd

@@ -17,6 +17,9 @@ from ollama_gate.counting.structs import decode_tools
 from ollama_gate.errors import RenderError
 from ollama_gate.requests import InferenceRequest, Kind, Parts
 
+_PER_TEXT: Final = 6
+"""Tokens that a template may put around one text, roughly."""
+
 
 class ModelTokenizer(Protocol):
     """A tokenizer, in this process or in one of its own."""
@@ -108,8 +111,27 @@ class Meter:
         tools = request.body.get("tools")
         if tools:
             texts.append(printed_tools(tools))
-        per_text = 6
-        return sum(self.tokenizer.count(texts)) + per_text * len(texts) + 8, images_in(request)
+        return sum(self.tokenizer.count(texts)) + _PER_TEXT * len(texts) + 8, images_in(request)
+
+    def opening(self, request: InferenceRequest, now: datetime) -> int:
+        """Tokens at the head of a prompt up to the end of its first system message, BOS not counted; 0 without one.
+
+        Raises:
+            RenderError: what Ollama makes of the request cannot be known here.
+        """
+        conversation = conversation_of(request, self.renderer.traits)
+        system = next((said for each in conversation.messages if each.role == "system" and (said := each.content)), "")
+        if not system:
+            return 0
+        words = system.strip()
+        try:
+            before, found, _ = self.renderer.render(conversation, now).partition(words)
+        except RenderError:
+            before, found = "", ""
+        if not found:  # it is Ollama that renders it: the text itself, and roughly what stands before it
+            return self.tokenizer.count([system])[0] + _PER_TEXT
+        bare = without_bos(before + found, self.card, request.kind, adds_bos=self.tokenizer.facts.adds_bos)
+        return self.memo.count(bare)
 
     def parts(self, request: InferenceRequest, total: int, media: int, now: datetime) -> Parts:
         """What a prompt of `total` tokens is made of; the parts add up to it.

@@ -413,5 +413,20 @@ class TestInputs:
         count = await counter.count_inputs(["a" * 1000, "b" * 1001, ""], card(), 512)
         assert (count.rung, count.items, count.tokens) == (Rung.EXACT, (502, 503, 2), 1001)
 
-    async def test_tokens_of_a_text(self, counter: Counter) -> None:
-        assert await counter.tokenize(card(), "abcde") == ([0, 1, 2], ["ab", "cd", "e"])
+    async def test_work_is_done_with_a_models_own_tokens(self, counter: Counter) -> None:
+        assert await counter.work(card(), lambda meter: meter.tokenizer.pieces("abcde")) == ["ab", "cd", "e"]
+
+
+class TestOpening:
+    async def test_it_ends_with_the_system_message(self, counter: Counter) -> None:
+        text = "<|turn|>system\n Be brief."
+        said = [{"role": "system", "content": " Be brief.\n"}, {"role": "user", "content": "Be brief."}]
+        assert await counter.opening(chat(messages=said), card()) == -(-len(text) // 2)
+
+    async def test_without_one_there_is_none(self, counter: Counter) -> None:
+        assert await counter.opening(chat(), card()) == 0
+
+    async def test_where_only_ollama_renders_it_is_rough(self, counter: Counter) -> None:
+        said = [{"role": "system", "content": "x" * 100}, {"role": "user", "content": "hi"}]
+        renders = card("", mode=Mode.RENDERER, renderer="qwen3-coder")
+        assert 50 < await counter.opening(chat(messages=said), renders) < 60
