@@ -67,15 +67,15 @@ class ClientConnection(web.RequestHandler):
         self._server = server
         self._client = ""
         self._since = 0.0
-        """When the head began that is not whole yet; 0 when none is awaited in parts."""
+        """The loop's time when a request head began of which only a part has come; 0 when there is none."""
         self._received = 0
         """Bytes, over all requests."""
         self._seen = 0
-        """`_received` when its rate was looked at last."""
+        """`_received` when the rate of the body under way was looked at last."""
         self._slow_since = 0.0
-        """When the rate of the body under way was looked at last; 0 when none is."""
+        """The loop's time when the rate of the body under way was looked at last; 0 when no body is."""
         self._stuck_since = 0.0
-        """When it was first seen that the client does not take its answer; 0 while it does."""
+        """The loop's time when it was first seen that the client does not take its answer; 0 while it does."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the client's connections, and close one that is too many."""
@@ -121,7 +121,12 @@ class ClientConnection(web.RequestHandler):
             self._since = self._loop.time()
 
     def look(self, now: float, limits: ConnectionLimits) -> None:
-        """End what is too slow."""
+        """Cut the connection, or fail the body under way, where the client is too slow.
+
+        Args:
+            now: the loop's time.
+            limits: what is too slow.
+        """
         if self._paused:
             if not self._stuck_since:
                 self._stuck_since = now
@@ -202,7 +207,7 @@ class ClientServer(web.Server):
 
 @lru_cache(maxsize=4096)
 def client_address(peer: str) -> str:
-    """By what the connections of a client are counted: its address, of IPv6 the /64; empty for this machine's own."""
+    """What the connections of a client are counted by: its address, of IPv6 the /64; empty for this machine's own."""
     if is_loopback(peer):
         return ""
     try:

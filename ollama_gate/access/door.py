@@ -25,7 +25,7 @@ _TUNNELS: Final = frozenset({"CONNECT", "TRACE"})
 
 
 class Caller:
-    """One request's holder of a key: what it may do, and what it uses up."""
+    """The holder of the key that a request showed: what it may do, and what the request uses up."""
 
     __slots__ = ("_booked", "_clock", "_quotas", "_rough", "_then", "_usage", "key")
 
@@ -36,8 +36,11 @@ class Caller:
         self._clock = clock
         self._usage: Usage | None = None
         self._booked = 0
+        """Prompt tokens that are booked for this request."""
         self._rough = True
+        """Whether that number is a bound or an estimate, to be put right by Ollama's count."""
         self._then: float | None = None
+        """When it was booked, by the clock; None before."""
 
     @property
     def restricted(self) -> bool:

@@ -65,7 +65,10 @@ def encode(ring: KeyRing) -> bytes:
 
 
 def read(path: Path) -> tuple[KeyRing, Stamp | None]:
-    """The keys of a file, none where there is no file, and what the file looked like.
+    """Read a file of keys.
+
+    Returns:
+        The keys, and what the file looked like; no keys and None where there is no file.
 
     Raises:
         BadKeyFile: it cannot be read, is not a file of keys, or others than its owner may write to it.

@@ -10,6 +10,7 @@ _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2, what gives forward secrecy and is authenticated; TLS 1.3 has nothing else."""
 
 Stamp = tuple[tuple[int, int, int], ...]
+"""What changes when the files of a certificate do: inode, size and time of the last change (nanoseconds) of each."""
 
 
 class Certificate:

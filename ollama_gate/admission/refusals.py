@@ -8,9 +8,8 @@ import math
 
 from ollama_gate.admission.holdings import DoesNotFit
 from ollama_gate.admission.queue import LONGEST_RETRY
+from ollama_gate.config.units import in_gib
 from ollama_gate.errors import Refusal
-
-_GIB = 1024**3
 
 
 def queue_full(model: str, *, waiting: int, slots: int, retry_after: int) -> Refusal:
@@ -61,9 +60,9 @@ def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: flo
     """The model's load would pass the memory limit."""
     ever = why.needed <= why.limit
     within = (
-        f"only {_gib(why.free)} of the limit of {_gib(why.limit)} is free"
+        f"only {in_gib(why.free)} of the limit of {in_gib(why.limit)} is free"
         if ever
-        else f"the limit is {_gib(why.limit)}"
+        else f"the limit is {in_gib(why.limit)}"
     )
     advice = _advice(why, ever=ever)
     headers = {}
@@ -75,7 +74,7 @@ def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: flo
     return Refusal(
         503,
         "model_does_not_fit",
-        f"{model} cannot be loaded: with a window of {num_ctx} and {_slots(slots)} it takes {_gib(why.needed)}, "
+        f"{model} cannot be loaded: with a window of {num_ctx} and {_slots(slots)} it takes {in_gib(why.needed)}, "
         f"and {within}. {advice}",
         type="overloaded_error" if ever else "api_error",
         reason="Model Does Not Fit",
@@ -105,7 +104,3 @@ def _advice(why: DoesNotFit, *, ever: bool) -> str:
 
 def _slots(count: int) -> str:
     return "1 slot" if count == 1 else f"{count} slots"
-
-
-def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB"

@@ -92,8 +92,8 @@ async def _opened(address: str, work: Callable[[Database], Awaitable[T]]) -> T:
         await database.close()
 
 
-async def look(store: Store, query: Query, only: Filter, limit: int, advance: Advance) -> Found:
-    """Search on and on, until there are `limit` matches or everything was looked at."""
+async def search_on(store: Store, query: Query, only: Filter, limit: int, advance: Advance) -> Found:
+    """Search, and go on where a search stopped at its bound, until there are `limit` matches or nothing is left."""
     matches: list[Match] = []
     searched = 0
     after: str | None = None
@@ -108,10 +108,21 @@ async def look(store: Store, query: Query, only: Filter, limit: int, advance: Ad
             return Found(tuple(matches), searched, after)
 
 
-async def write(
+async def export(
     store: Store, file: BinaryIO, *, conversation: str | None, since: float | None, advance: Advance
 ) -> int:
-    """Write messages as one JSON object a line; returns how many."""
+    """Write messages as one JSON object a line.
+
+    Args:
+        store: where they are.
+        file: what they are written to.
+        conversation: only messages of this one, in its order; None for all, in no order that means anything.
+        since: only messages that were first kept at this time or later, in seconds since 1970.
+        advance: told the number of messages written.
+
+    Returns:
+        How many were written.
+    """
     count = 0
     async for message in store.messages(conversation, since):
         file.write(orjson.dumps(message.told(), option=orjson.OPT_APPEND_NEWLINE))

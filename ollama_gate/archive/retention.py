@@ -101,7 +101,13 @@ async def _take(database: Database, ids: Sequence[int], seen: int) -> Purged:
 
 
 async def _take_once(database: Database, ids: Sequence[int], seen: int) -> Purged:
-    """Take conversations away that were not compacted since they were seen, with what nobody else holds."""
+    """Take conversations away that were not compacted again since they were seen, with what nobody else holds.
+
+    Args:
+        database: where they are.
+        ids: of the conversations.
+        seen: the latest `kept_at` among them when they were looked up, in microseconds since 1970.
+    """
     async with database.writing(_WITHIN) as connection:
         still = conversation.c.id.in_(ids) & (conversation.c.kept_at <= seen)
         going = (await connection.scalars(select(conversation.c.id).where(still).with_for_update())).all()

@@ -89,6 +89,7 @@ async def search(
 
 
 def _heads(only: Filter, place: _Place | None) -> Select[Any]:
+    """Everything but the bodies of the messages that the filter lets through, from a place on, the newest first."""
     query = select(message.c.hash, message.c.role, message.c.stored_at, message.c.size)
     if only.conversation is not None:
         query = query.join(occurrence, occurrence.c.hash == message.c.hash).join(conversation)

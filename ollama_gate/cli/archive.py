@@ -104,7 +104,7 @@ def search_command(
 
     async def look(store: "Store") -> Found:
         with _progress("messages searched", (await store.stats()).messages) as advance:
-            return await offline.look(store, query, Filter(conversation, role), limit, advance)
+            return await offline.search_on(store, query, Filter(conversation, role), limit, advance)
 
     found = _run(path, url, look)
     if as_json:
@@ -138,7 +138,7 @@ def export(
 
     async def write(store: "Store", file: BinaryIO) -> int:
         with _progress("messages written", (await store.stats()).messages if conversation is None else None) as advance:
-            return await offline.write(store, file, conversation=conversation, since=start, advance=advance)
+            return await offline.export(store, file, conversation=conversation, since=start, advance=advance)
 
     with _whole(output) as file:
         count = _run(path, url, lambda store: write(store, file))

@@ -7,9 +7,9 @@ from ollama_gate.cli.answers import mapping, mappings
 from ollama_gate.cli.findings import Finding, Level, Seen
 from ollama_gate.cli.surroundings import Surroundings
 from ollama_gate.config import Config
+from ollama_gate.config.units import in_gib
 
 _MIB: Final = 1024**2
-_GIB: Final = 1024**3
 _FEW_FILES: Final = 4096
 _LOOPBACK: Final = ("127.", "::1", "localhost")
 
@@ -112,7 +112,7 @@ def _spills(seen: Seen) -> Iterator[Finding]:
     for resident in seen.resident:
         on_host = resident.size - resident.size_vram
         if resident.size_vram and on_host > resident.size // 50:
-            what = f"{on_host / _GIB:.1f} GiB of its {resident.size / _GIB:.1f} lie in host memory: it is slow"
+            what = f"{in_gib(on_host)} of its {in_gib(resident.size)} lie in host memory: it is slow"
             fix = "smaller num_ctx, fewer slots, kv_cache_type = q8_0, a smaller model; see `ollama-gate plan`"
             yield Finding(Level.WARNING, resident.name, what, fix)
 
@@ -123,7 +123,7 @@ def _limits(config: Config, around: Surroundings) -> Iterator[Finding]:
         yield Finding(Level.NOTE, "the gate", what, "LimitNOFILE=65536 in its unit, or `ulimit -n 65536` before it")
     limit = config.memory.limit
     if around.memory_max is not None and isinstance(limit, int) and limit > around.memory_max:
-        what = f"is more than the {around.memory_max / _GIB:.1f} GiB that systemd lets Ollama have (MemoryMax)"
+        what = f"is more than the {in_gib(around.memory_max)} that systemd lets Ollama have (MemoryMax)"
         yield Finding(Level.ERROR, "memory.limit", what, "lower it, or raise MemoryMax in Ollama's unit")
 
 

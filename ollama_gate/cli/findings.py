@@ -17,10 +17,9 @@ from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.names import canonical, display
 from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config, ModelPolicy
-from ollama_gate.config.units import format_size
+from ollama_gate.config.units import format_size, in_gib
 from ollama_gate.policies import Policies
 
-_GIB: Final = 1024**3
 _LEAST_LIMIT: Final = 64 * 1024**2
 """Bytes; a limit below is a slip of the pen."""
 _AGENTS_GIVE_UP: Final = 300.0
@@ -273,7 +272,7 @@ def _takes(name: str, shape: ModelShape, plan: LaunchPlan, policy: MemoryPolicy)
     ledger = Ledger(policy)
     if policy.limit is None or not ledger.impossible(demand):
         return
-    size, limit = f"{ledger.cost(demand.footprint) / _GIB:.1f} GiB", f"{policy.limit / _GIB:.1f} GiB"
+    size, limit = in_gib(ledger.cost(demand.footprint)), in_gib(policy.limit)
     slots = "1 slot" if demand.slots == 1 else f"{demand.slots} slots"
     what = f"never fits: with a window of {demand.num_ctx} and {slots} it takes {size}, and memory.limit is {limit}"
     largest = ledger.fitting(demand, policy.limit)

@@ -21,6 +21,7 @@ from ollama_gate.cli.options import config_option, json_option
 from ollama_gate.cli.output import wide, write_json
 from ollama_gate.cli.running import Named, front, gate_options
 from ollama_gate.config import Config
+from ollama_gate.config.units import in_gib
 from ollama_gate.policies import Policies
 
 
@@ -120,7 +121,7 @@ def rows_of(config: Config, seen: Seen) -> Iterator[Row]:
 def _size(size: int | None) -> str:
     if size is None:
         return ""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+    return in_gib(size) if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 def _told(number: int | None) -> str:

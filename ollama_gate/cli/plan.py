@@ -22,7 +22,7 @@ from ollama_gate.cli.options import as_size, config_option, json_option
 from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Front, Named, front, gate_options
 from ollama_gate.config.model import MIB
-from ollama_gate.config.units import format_size
+from ollama_gate.config.units import format_size, in_gib
 
 
 @click.command("plan")
@@ -83,7 +83,7 @@ def command(
         console = Console(highlight=False)
         console.print(Text(f"Ollama at {before.url}, {before.source}", style="dim"))
         if limit_from == "machine":
-            told = f"memory.limit is not set: {_gib(limit)} is this machine's memory less memory.reserve"
+            told = f"memory.limit is not set: {in_gib(limit)} is this machine's memory less memory.reserve"
             console.print(Text(f"{told}; --memory SIZE plans for another", style="dim"))
         _print(console, planner, config.memory.host_cache_per_model, plans, unknown)
     ctx.exit(0 if any(plan.fits for plan in plans) else FINDINGS)
@@ -122,7 +122,7 @@ def _print(
     console: Console, planner: Planner, host_cache: int, plans: list[ModelPlan], unknown: dict[str, str]
 ) -> None:
     what = "host memory included" if planner.counts_host else "on the GPU"
-    size = format_size(planner.limit) if planner.limit % MIB == 0 else _gib(planner.limit)
+    size = format_size(planner.limit) if planner.limit % MIB == 0 else in_gib(planner.limit)
     console.print(Text(f"largest num_ctx within {size}, {what}; the biggest model first"))
     if planner.counts_host and host_cache:
         cache = f"{format_size(host_cache)} of it may fill up with old prompts of each model that chats"
@@ -130,7 +130,7 @@ def _print(
     for plan in plans:
         console.print()
         trained = f", trained for {plan.trained}" if plan.trained else ""
-        about = f"  weights {_gib(plan.weights)}{trained}, at least {_gib(plan.least)}"
+        about = f"  weights {in_gib(plan.weights)}{trained}, at least {in_gib(plan.least)}"
         console.print(Text.assemble((plan.model, "bold"), about))
         if not plan.fits:
             console.print(Text("  does not fit with any window", style="red"))
@@ -138,7 +138,7 @@ def _print(
             console.print(_table(plan))
             if (best := plan.best) is not None:
                 cache = f'kv_cache_type = "{best.kv_cache_type}", ' if best.kv_cache_type != "f16" else ""
-                console.print(Text(f"  → {cache}num_ctx = {best.largest_num_ctx}: {_gib(best.bytes)}", style="green"))
+                console.print(Text(f"  → {cache}num_ctx = {best.largest_num_ctx}: {in_gib(best.bytes)}", style="green"))
         for note in plan.notes:
             console.print(Text(f"  {note}", style="yellow"))
     for model, why in unknown.items():
@@ -156,7 +156,3 @@ def _table(plan: ModelPlan) -> Table:
         row = {each.num_parallel: each for each in plan.combinations if each.kv_cache_type == kind}
         table.add_row(f"  {kind}", *(str(row[count].largest_num_ctx or "–") for count in slots))
     return table
-
-
-def _gib(size: int) -> str:
-    return f"{size / 1024**3:.1f} GiB"

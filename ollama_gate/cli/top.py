@@ -16,8 +16,8 @@ from ollama_gate.cli.answers import mapping, mappings
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.output import wide, write_json
 from ollama_gate.cli.running import Named, Running, gate_options
+from ollama_gate.config.units import in_gib
 
-_GIB: Final = 1024**3
 _BAR: Final = 40
 
 
@@ -80,13 +80,13 @@ def _head(status: Mapping[str, Any]) -> Iterator[Text]:
     )
     memory = mapping(status, "memory")
     held, limit = memory.get("held") or 0, memory.get("limit")
-    told = f"memory {held / _GIB:.1f} GiB"
+    told = f"memory {in_gib(held)}"
     if not limit:
         yield Text(f"{told}, no limit")
         return
     full = min(int(held * _BAR / limit), _BAR)
     yield Text.assemble(
-        f"{told} of {limit / _GIB:.1f}  ",
+        f"{told} of {limit / 1024**3:.1f}  ",
         ("█" * full, "red" if held > limit else "blue"),
         ("░" * (_BAR - full), "dim"),
     )
@@ -107,7 +107,7 @@ def _models(status: Mapping[str, Any]) -> Table:
             f"{slots.get('running', 0)}/{slots.get('total', 0)}" if slots else "",
             Text(str(waiting or ""), style="yellow"),
             _time(slots.get("oldest_wait_seconds")),
-            f"{booked / _GIB:.1f} GiB" if booked else "",
+            in_gib(booked) if booked else "",
             Text(rung or "not yet", style="green" if rung == "exact" else "dim"),
         )
     return table

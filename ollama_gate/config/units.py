@@ -63,6 +63,11 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+def in_gib(size: float) -> str:
+    """A number of bytes for people, to a tenth of a GiB."""
+    return f"{size / 1024**3:.1f} GiB"
+
+
 def parse_duration(value: object) -> float:
     """Seconds for a time such as "5m", "1h30m", "250ms", or a number of seconds.
 

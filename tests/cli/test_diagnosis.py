@@ -102,7 +102,7 @@ def test_a_model_that_spills_is_told_and_one_on_the_cpu_is_not() -> None:
     )
     [(level, what)] = found({}, seen=Seen("0.33.1", (), residents))
     assert level == "warning"
-    assert what == "big: 4.0 GiB of its 10.0 lie in host memory: it is slow"
+    assert what == "big: 4.0 GiB of its 10.0 GiB lie in host memory: it is slow"
 
 
 def test_limits_of_the_system_are_told() -> None:
