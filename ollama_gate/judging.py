@@ -84,8 +84,8 @@ class Judge:
         turn.body_bytes = got.size
         again = self._refused.recall(turn.route, got.identity, self._clock())
         if again is not None:
-            turn.verdict = Verdict.REFUSE
-            raise Refused(again)
+            turn.verdict, turn.model = Verdict.REFUSE, again.model
+            raise Refused(again.refusal)
 
     def models_changed(self) -> None:
         """A name may stand for another model now: what was refused may fit."""
@@ -213,7 +213,7 @@ class Judge:
         if inference.session and self.refused_before.loops.refused(conversation, turn.prompt_tokens or 0, now):
             return Refused(refusals.hopeless(refusal))
         if got.identity:
-            self._refused.keep(turn.route, got.identity, refusal, now)
+            self._refused.keep(turn.route, got.identity, refusal, now, turn.model)
         self.refused_before.grace.grant(conversation, prompt_key(inference), now)
         return Refused(refusal)
 

@@ -27,7 +27,7 @@ from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import Came, Received, body_limit, client_of, outgoing, read_form, receive, received_at_hand
 from ollama_gate.refused_before import RefusedBefore
-from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json, PromptCount, Rung
+from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import refused
 from ollama_gate.settle import Settler
 from ollama_gate.shortening import Shortener
@@ -149,7 +149,8 @@ class Pipeline:
                     if inference.stream:
                         response = await translation.stream(sending)
                     else:
-                        response = await translation.whole(await sending)
+                        marked = inference.kind is not Kind.EMBED and not inference.body.get("_debug_render_only")
+                        response = await translation.whole(await sending, marked=marked)
             finally:
                 lease.leave()
             room, count = judged.applied.window, judged.count

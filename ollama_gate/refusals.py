@@ -177,9 +177,7 @@ def upstream_failed(failure: UpstreamError, url: str) -> Refusal:
         )
     if isinstance(failure, UpstreamTimeout):
         return Refusal(504, failure.code, f"{failure}. Nothing was sent to you before.", type="api_error")
-    return Refusal(
-        502, failure.code, f"Ollama broke the connection off before it answered: {failure}", type="api_error"
-    )
+    return Refusal(502, failure.code, f"Ollama broke off before its answer was whole: {failure}", type="api_error")
 
 
 def hopeless(refusal: Refusal) -> Refusal:

@@ -21,6 +21,15 @@ _PROGRESS: Final = 0.99
 """A prompt counts as shorter when it is below this share of the shortest one refused before."""
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A refusal as it is given once more."""
+
+    refusal: Refusal
+    model: str | None
+    """Canonical name of the model that it is about."""
+
+
 class RefusalMemory:
     """Refused bodies of the last seconds, so that a body sent again and again costs nothing to refuse."""
 
@@ -28,13 +37,13 @@ class RefusalMemory:
         """Remember up to `capacity` refusals for `seconds`; zero seconds switch it off."""
         self._seconds = seconds
         self._capacity = capacity
-        self._held: OrderedDict[bytes, tuple[float, Refusal]] = OrderedDict()
+        self._held: OrderedDict[bytes, tuple[float, Repeated]] = OrderedDict()
 
     def __len__(self) -> int:
         """How many refusals are held, late ones included."""
         return len(self._held)
 
-    def recall(self, route: str, body: bytes, now: float) -> Refusal | None:
+    def recall(self, route: str, body: bytes, now: float) -> Repeated | None:
         """The refusal of this body on this route, if it was given less than `seconds` ago."""
         if not self._held:
             return None
@@ -45,14 +54,15 @@ class RefusalMemory:
         if now >= found[0]:
             del self._held[key]
             return None
-        return replace(found[1], headers={**found[1].headers, "x-ollama-gate-repeated": "true"})
+        return found[1]
 
-    def keep(self, route: str, body: bytes, refusal: Refusal, now: float) -> None:
-        """Remember a refusal; the oldest goes when there is no room."""
+    def keep(self, route: str, body: bytes, refusal: Refusal, now: float, model: str | None = None) -> None:
+        """Remember a refusal, and the model that it is about; the oldest goes when there is no room."""
         if self._seconds <= 0:
             return
         key = _body_key(route, body)
-        self._held[key] = (now + self._seconds, refusal)
+        told = replace(refusal, headers={**refusal.headers, "x-ollama-gate-repeated": "true"})
+        self._held[key] = (now + self._seconds, Repeated(told, model))
         self._held.move_to_end(key)
         if len(self._held) > self._capacity:
             self._held.popitem(last=False)

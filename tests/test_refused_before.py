@@ -15,11 +15,11 @@ NO = Refusal(400, "context_length_exceeded", "too long", headers={"x-should-retr
 class TestMemory:
     def test_a_body_is_refused_again_until_its_time_is_over(self) -> None:
         memory = RefusalMemory(10.0)
-        memory.keep("/api/chat", b"x", NO, 100.0)
+        memory.keep("/api/chat", b"x", NO, 100.0, "library/m")
         again = memory.recall("/api/chat", b"x", 109.9)
         assert again is not None
-        assert again.headers == {"x-should-retry": "false", "x-ollama-gate-repeated": "true"}
-        assert (again.message, again.code) == (NO.message, NO.code)
+        assert again.refusal.headers == {"x-should-retry": "false", "x-ollama-gate-repeated": "true"}
+        assert (again.refusal.message, again.refusal.code, again.model) == (NO.message, NO.code, "library/m")
         assert memory.recall("/api/chat", b"x", 110.0) is None
         assert len(memory) == 0
 

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ollama_gate.dialects.anthropic_documents import KINDS, Unreadable, readable
 from ollama_gate.dialects.go_fields import Place, bad_request, flag, items, mismatch, record, text
 from ollama_gate.dialects.go_json import go_json, sorted_keys
 from ollama_gate.dialects.media import base64_fault
 from ollama_gate.dialects.tool_calls import native_call
-from ollama_gate.dialects.translation import NOTE_CONTENT_LEFT_OUT
+from ollama_gate.dialects.translation import NOTE_CONTENT_LEFT_OUT, quoted
+from ollama_gate.errors import Refused
 from ollama_gate.requests import Json
 
 REQUEST: Final = Place("MessagesRequest")
@@ -52,8 +54,12 @@ def native_messages(message: Json, index: int, notes: list[str]) -> list[dict[st
     """
     role = text(message, "role", _BLOCK).lower()
     found = _Collected()
-    known = [_collect(block, found) for block in _blocks(message, index)]
+    blocks = _blocks(message, index)
+    known = [_collect(block, f"messages[{index}].content[{at}]", found) for at, block in enumerate(blocks)]
     if not all(known):
+        kinds = [block.get("type") or "" for block in blocks]
+        if not any(known) and role == "user" and "redacted_thinking" not in kinds:
+            raise _unknown(index, kinds)
         notes.append(NOTE_CONTENT_LEFT_OUT)
     messages: list[dict[str, Any]] = []
     native: dict[str, Any] = {"role": role, "content": "".join(found.texts)}
@@ -86,12 +92,23 @@ def _blocks(message: Json, index: int) -> list[Json]:
     return [block or {} for block in content]
 
 
-def _collect(block: Json, found: _Collected) -> bool:
-    """Add one block; False for a kind of block that Ollama does not know."""
+def _unknown(index: int, kinds: list[str]) -> Refused:
+    """The refusal of what a user says in blocks that nobody here can read: without them there is no message."""
+    named = ", ".join(dict.fromkeys(quoted(kind[:40]) for kind in kinds))
+    return bad_request(
+        f"messages[{index}].content has only blocks of the type {named}, which cannot be read here. "
+        "Send text or images.",
+        f"messages[{index}].content[0]",
+    )
+
+
+def _collect(block: Json, where: str, found: _Collected) -> bool:
+    """Add one block; False for a kind of block that is not known."""
     for name in ("type", "text", "id", "name", "tool_use_id", "thinking", "signature"):
         text(block, name, _BLOCK)
     flag(block, "is_error", _BLOCK)
-    items(block, "citations", _BLOCK, "anthropic.Citation")
+    if block.get("type") not in KINDS:  # where it is a switch: {"enabled": true}
+        items(block, "citations", _BLOCK, "anthropic.Citation")
     match block.get("type"):
         case "text":
             found.texts.append(block.get("text") or "")
@@ -109,6 +126,13 @@ def _collect(block: Json, found: _Collected) -> bool:
             if arguments is not None and not isinstance(arguments, dict):
                 raise mismatch(arguments, _BLOCK, "input", "api.ToolCallFunctionArguments")
             found.calls.append(native_call(block.get("id") or "", block.get("name") or "", arguments))
+        case kind if kind in KINDS:
+            try:
+                written, images = readable(block)
+            except Unreadable as why:
+                raise bad_request(f"{where} {why}. Send its text.", where) from None
+            found.texts.append(_apart(found.texts, written))
+            found.images.extend(images)
         case "tool_result":
             content, images, whole = _result_content(block.get("content"))
             found.results.append(_result(block, content, images))
@@ -140,18 +164,32 @@ def _result_content(content: Any) -> tuple[str, list[str], bool]:
     images: list[str] = []
     whole = isinstance(content, list)
     for part in content if isinstance(content, list) else ():
-        if not isinstance(part, dict):
-            whole = False
-        elif part.get("type") == "text" and isinstance(part.get("text"), str):
-            texts.append(part["text"])
-        elif part.get("type") == "image":
-            source = part.get("source")
-            if not isinstance(source, dict):
-                raise bad_request("invalid tool_result image source")
-            images.append(_image(source))
-        else:
-            whole = False
+        match part.get("type") if isinstance(part, dict) else None:
+            case "text" if isinstance(part.get("text"), str):
+                texts.append(part["text"])
+            case "image":
+                source = part.get("source")
+                if not isinstance(source, dict):
+                    raise bad_request("invalid tool_result image source")
+                images.append(_image(source))
+            case kind if kind in KINDS:
+                # A tool gave it, not the user, and it stays in the conversation: the model is told, nobody is refused.
+                try:
+                    written, pictures = readable(part)
+                except Unreadable as why:
+                    written, pictures, whole = f"[This result {why}.]", [], False
+                texts.append(_apart(texts, written))
+                images.extend(pictures)
+            case "tool_reference" if isinstance(part.get("tool_name"), str):
+                texts.append(_apart(texts, part["tool_name"]))
+            case _:
+                whole = False
     return "".join(texts), images, whole
+
+
+def _apart(texts: list[str], written: str) -> str:
+    """A text that is no part of the sentence before it."""
+    return f"\n\n{written}\n\n" if any(texts) else f"{written}\n\n"
 
 
 def _image(source: Json) -> str:

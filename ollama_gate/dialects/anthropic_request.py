@@ -20,6 +20,7 @@ from ollama_gate.dialects.go_fields import (
     text,
     texts,
 )
+from ollama_gate.dialects.options import checked_schema
 from ollama_gate.dialects.server_tools import NOTE_PASSED, goes_on, search_function, without_namesakes
 from ollama_gate.dialects.translation import (
     NOTE_CONTENT_LEFT_OUT,
@@ -27,6 +28,8 @@ from ollama_gate.dialects.translation import (
     NOTE_TOOL_CHOICE_NONE,
     ServerTools,
     inference_request,
+    note_left_out,
+    nothing_said,
     quoted,
 )
 from ollama_gate.requests import InferenceRequest, Json, Kind
@@ -47,8 +50,10 @@ FIELDS: Final = frozenset(
         "thinking",
         "metadata",
         "output_config",
+        "output_format",
     }
 )
+_LEFT_OUT: Final = frozenset({"options", "mcp_servers", "container"})
 _TOOL: Final = REQUEST.within("tools", "Tool")
 _MESSAGE_TYPE: Final = 'struct { Role string "json:\\"role\\""; Content json.RawMessage "json:\\"content\\"" }'
 _SERVER_TOOLS: Final = ("web_search", "web_fetch", "code_execution", "tool_search_tool", "mcp_toolset")
@@ -101,6 +106,8 @@ def _translated(
         notes.append(NOTE_CONTENT_LEFT_OUT)
     for index, each in enumerate(raw):
         messages.extend(native_messages(element(each, REQUEST, "messages", _MESSAGE_TYPE), index, notes))
+    if not messages:
+        raise nothing_said("messages")
     native: dict[str, Any] = {
         "model": text(body, "model", REQUEST),
         "messages": messages,
@@ -117,6 +124,7 @@ def _translated(
     if think is not None:
         native["think"] = think
     record(body, "metadata", REQUEST, "anthropic.Metadata")
+    note_left_out(body, _LEFT_OUT, notes)
     return inference_request(
         Kind.CHAT,
         "anthropic",
@@ -125,7 +133,6 @@ def _translated(
         native,
         asked_output=asked,
         notes=notes,
-        empty=not messages,
         as_it_came=NOTE_PASSED in notes,
     )
 
@@ -164,11 +171,12 @@ def _think(body: Json) -> bool | str | None:
 def _schema(body: Json) -> Json | None:
     """The JSON schema that the answer must follow, which Ollama's own layer overlooks; None when there is none."""
     config = record(body, "output_config", REQUEST, "anthropic.OutputConfig") or {}
-    wish = config.get("format")
-    if not isinstance(wish, dict) or wish.get("type") != "json_schema":
-        return None
-    schema = wish.get("schema")
-    return schema if isinstance(schema, dict) else None
+    for holder, key, name in ((config, "format", "output_config.format"), (body, "output_format", "output_format")):
+        wish = holder.get(key)
+        if isinstance(wish, dict) and wish.get("type") == "json_schema":
+            schema = checked_schema(wish.get("schema"), f"{name}.schema")
+            return schema if isinstance(schema, dict) else None
+    return None
 
 
 def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json]:

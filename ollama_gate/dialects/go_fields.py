@@ -94,14 +94,19 @@ def integer(holder: Json, key: str, place: Place) -> int | None:
 
 
 def number(holder: Json, key: str, place: Place, *, single: bool = False) -> float | None:
-    """A float64, or with `single` a float32, which a larger number does not fit."""
+    """A float64, or with `single` a float32, which a larger number does not fit.
+
+    All of them are options, which Ollama holds as float32: what became infinite there would be its 500 later.
+    """
     value = holder.get(key)
     if value is None:
         return None
     go_type = "float32" if single else "float64"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise mismatch(value, place, key, go_type)
-    if single and abs(value) > LARGEST_FLOAT32:
+    if abs(value) > LARGEST_FLOAT32:
+        if not single:
+            raise bad_request(f"{key} is larger than a 32-bit number can be", key)
         raise _unfit_number(value, place, key, go_type)
     return value
 

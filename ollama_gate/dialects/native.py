@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from ollama_gate.dialects.lane import Headers, Lane
-from ollama_gate.dialects.options import check_options
+from ollama_gate.dialects.options import bad_format, check_options
 from ollama_gate.dialects.translation import ServerTools, session_of
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import Control, InferenceRequest, Json, Kind
@@ -68,6 +68,8 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise _bad("stream must be true or false", "stream")
+    if (wanted := body.get("format")) is not None and wanted not in ("", "json") and not isinstance(wanted, dict):
+        raise bad_format()
     if kind is _CHAT:
         empty = not _checked_messages(body.get("messages"))
         _checked_tools(body.get("tools"))
@@ -77,6 +79,8 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
         empty = not _checked_input(body.get("input"))
     else:
         empty = not _text(body, "prompt")
+    if empty:
+        _check_misplaced(path, body)
     asked = options.get("num_predict") if options else None
     num_ctx = options.get("num_ctx") if options else None
     return InferenceRequest(
@@ -200,6 +204,22 @@ def _checked_input(value: Any) -> list[str]:
 def inputs(request: InferenceRequest) -> list[str]:
     """The texts of an embedding request, one for each vector."""
     return _checked_input(request.body.get("input" if request.path == "/api/embed" else "prompt"))
+
+
+_SAID_IN: Final[Mapping[str, str]] = {
+    "/api/chat": "messages",
+    "/api/generate": "prompt",
+    "/api/embed": "input",
+    "/api/embeddings": "prompt",
+}
+
+
+def _check_misplaced(path: str, body: Json) -> None:
+    """Refuse what stands in another route's field: Ollama overlooks it, and only loads the model."""
+    own = _SAID_IN[path]
+    for field in ("messages", "prompt", "input"):
+        if field != own and body.get(field):
+            raise _bad(f"{field} is no field of {path}, which takes {own}: nothing of it would reach the model", own)
 
 
 _UNLOAD_TEXTS: Final = frozenset({"0", "-0", "+0"})

@@ -20,13 +20,17 @@ from ollama_gate.dialects.go_fields import (
 )
 from ollama_gate.dialects.media import base64_fault, image_of_url
 from ollama_gate.dialects.openai_stream import wants_usage
+from ollama_gate.dialects.options import checked_schema
 from ollama_gate.dialects.tool_calls import native_call, parsed_arguments
 from ollama_gate.dialects.translation import (
+    NOTE_NO_FORMAT,
     NOTE_ONE_CHOICE,
     NOTE_TOOL_CHOICE_IGNORED,
     NOTE_TOOL_CHOICE_NONE,
     ServerTools,
     inference_request,
+    note_left_out,
+    nothing_said,
     think_of_effort,
 )
 from ollama_gate.requests import InferenceRequest, Json, Kind
@@ -56,6 +60,9 @@ FIELDS: Final = frozenset(
         "_debug_render_only",
     }
 )
+_LEFT_OUT: Final = frozenset(
+    {"functions", "function_call", "logit_bias", "audio", "web_search_options", "options", "top_k", "min_p"}
+)
 _REQUEST: Final = Place("ChatCompletionRequest")
 _MESSAGE: Final = _REQUEST.within("messages", "Message")
 _CALL: Final = _MESSAGE.within("tool_calls", "ToolCall")
@@ -84,6 +91,8 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         "messages": _native_messages([element(each, _REQUEST, "messages", "openai.Message") for each in messages]),
         "stream": flag(body, "stream", _REQUEST),
     }
+    if not native["messages"]:
+        raise nothing_said("messages")
     asked = integer(body, "max_completion_tokens", _REQUEST)
     if asked is None:
         asked = integer(body, "max_tokens", _REQUEST)
@@ -92,7 +101,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     if tools:
         native["tools"] = tools
     native["options"] = _options(body, asked)
-    format_ = _format(body)
+    format_ = _format(body, notes)
     if format_ is not None:
         native["format"] = format_
     reasoning = record(body, "reasoning", _REQUEST, "openai.Reasoning")
@@ -110,6 +119,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         native["top_logprobs"] = top_logprobs
     if flag(body, "_debug_render_only", _REQUEST):
         native["_debug_render_only"] = True
+    note_left_out(body, _LEFT_OUT, notes)
     if body.get("n") not in (None, 1):
         notes.append(NOTE_ONE_CHOICE)
     return inference_request(
@@ -120,7 +130,6 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         native,
         asked_output=asked,
         notes=notes,
-        empty=not native["messages"],
     )
 
 
@@ -168,18 +177,21 @@ def _options(body: Json, asked: int | None) -> dict[str, Any]:
     return options
 
 
-def _format(body: Json) -> Any:
+def _format(body: Json, notes: list[str]) -> Any:
     response_format = record(body, "response_format", _REQUEST, "openai.ResponseFormat")
     if response_format is None:
         return None
     place = _REQUEST.within("response_format", "ResponseFormat")
-    schema = record(response_format, "json_schema", place, "openai.JsonSchema")
+    schema = record(response_format, "json_schema", place, "openai.JsonSchema") or {}
     match text(response_format, "type", place).strip().lower():
         case "json_object":
             return "json"
-        case "json_schema" if schema is not None:
-            return schema.get("schema")
+        case "json_schema" if wanted := checked_schema(schema.get("schema"), "response_format.json_schema.schema"):
+            return wanted
+        case "" | "text":
+            return None
         case _:
+            notes.append(NOTE_NO_FORMAT)
             return None
 
 
@@ -191,6 +203,8 @@ def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
         reasoning = text(message, "reasoning", _MESSAGE)
         call_id = text(message, "tool_call_id", _MESSAGE)
         tool_name = text(message, "name", _MESSAGE)
+        if role.lower() == "function":
+            role = "tool"  # its name from before there were tools
         if role.lower() != "tool":
             tool_name = ""
         elif not tool_name:
@@ -200,8 +214,10 @@ def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
             # Each part is a message of its own, and what belongs to the whole goes to the last one: that is how Ollama
             # renders it, so that is how it is counted.
             native.extend(_message_of_part(role, part) for part in content)
-            if native and message.get("tool_calls"):
-                _complete(native[-1], reasoning, _calls(message), tool_name, call_id)
+            if calls := _calls(message):
+                if not content:  # Ollama hands the calls to whoever spoke before
+                    native.append({"role": role, "content": ""})
+                _complete(native[-1], reasoning, calls, tool_name, call_id)
             continue
         calls = _calls(message)
         if not isinstance(content, str):
@@ -263,7 +279,9 @@ def _message_of_part(role: str, part: Any) -> dict[str, Any]:
 def _raw_calls(message: Json) -> list[Json] | None:
     calls = items(message, "tool_calls", _MESSAGE, "openai.ToolCall")
     if calls is None:
-        return None
+        # How calls were told before there were tools.
+        legacy = record(message, "function_call", _MESSAGE, _FUNCTION_TYPE)
+        return None if legacy is None else [{"function": legacy}]
     return [element(call, _MESSAGE, "tool_calls", "openai.ToolCall") for call in calls]
 
 

@@ -16,6 +16,7 @@ from ollama_gate.dialects.translation import (
     Stamp,
     failure_of,
     inference_request,
+    note_left_out,
     text_of,
     usage_of,
 )
@@ -41,6 +42,7 @@ FIELDS: Final = frozenset(
         "_debug_render_only",
     }
 )
+_LEFT_OUT: Final = frozenset({"best_of", "echo", "logit_bias", "options", "top_k", "min_p"})
 _REQUEST: Final = Place("CompletionRequest")
 
 
@@ -75,6 +77,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     if flag(body, "_debug_render_only", _REQUEST):
         native["_debug_render_only"] = True
     notes = [] if body.get("n") in (None, 1) else [NOTE_ONE_CHOICE]
+    note_left_out(body, _LEFT_OUT, notes)
     return inference_request(
         Kind.GENERATE, "openai", body, headers, native, asked_output=asked, notes=notes, empty=not prompt
     )
@@ -83,7 +86,12 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
 def _prompt(body: Json) -> str:
     prompt = body.get("prompt")
     if not isinstance(prompt, list):
-        return text(body, "prompt", _REQUEST)
+        written = text(body, "prompt", _REQUEST)
+        if not written and (body.get("messages") or body.get("input")):
+            raise bad_request(
+                "prompt is missing: messages are taken by /v1/chat/completions, input by /v1/responses", "prompt"
+            )
+        return written
     if len(prompt) == 1 and isinstance(prompt[0], str):
         return prompt[0]
     if prompt and all(isinstance(each, str) for each in prompt):

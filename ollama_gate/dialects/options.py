@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ollama_gate.dialects.go_fields import LARGEST_FLOAT32
 from ollama_gate.errors import Refusal, Refused
 
 INTEGERS: Final = frozenset(
@@ -45,7 +46,8 @@ def check_options(options: Mapping[str, Any]) -> None:
             if not number or not -_INT64 <= value < _INT64:
                 raise _wrong(name, "integer")
         elif name in FLOATS:
-            if not number:
+            # One beyond float32 becomes infinite there, and infinity is no JSON: 500.
+            if not number or not -LARGEST_FLOAT32 <= value <= LARGEST_FLOAT32:
                 raise _wrong(name, "number")
         elif name in BOOLEANS:
             if not isinstance(value, bool):
@@ -56,3 +58,20 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def _wrong(name: str, kind: str) -> Refused:
     return Refused(Refusal(400, "invalid_request", f'option "{name}" must be of type {kind}', param=f"options.{name}"))
+
+
+def bad_format() -> Refused:
+    """The refusal of a form for the answer that Ollama answers with 500 (`llm/llama_server.go:Completion`, v0.33)."""
+    what = 'format must be "json" or a JSON schema, an object'
+    return Refused(Refusal(400, "invalid_request", what, param="format"))
+
+
+def checked_schema(value: Any, param: str) -> Any:
+    """A JSON schema for the answer, or None and an empty text, which Ollama takes for none.
+
+    Raises:
+        Refused: 400, it is no object.
+    """
+    if value is not None and value != "" and not isinstance(value, dict):
+        raise Refused(Refusal(400, "invalid_request", f"{param} must be a JSON schema, an object", param=param))
+    return value

@@ -36,6 +36,8 @@ class _Text:
 @dataclass(frozen=True, slots=True)
 class _Image:
     url: str
+    stored: bool
+    """Whether it has the id of a file of OpenAI's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def _decoded_part(value: Any) -> _Part:
         case "output_text":
             return _Text(text(part, "text", _OUTPUT_TEXT))
         case "input_image":
-            return _Image(text(part, "image_url", _IMAGE))
+            return _Image(text(part, "image_url", _IMAGE), stored=bool(part.get("file_id")))
         case "input_file":
             for name in ("file_data", "file_id", "file_url", "filename"):
                 text(part, name, _FILE)
@@ -248,7 +250,9 @@ def _with_content(message: dict[str, Any], parts: list[_Part]) -> dict[str, Any]
             case _Text():
                 content.append(part.text)
             case _Image():
-                if part.url:  # a file_id alone names nothing that Ollama has
+                if part.stored and not part.url:
+                    raise bad_request("file inputs are not currently supported")
+                if part.url:
                     images.append(image_of_url(part.url))
             case _File():
                 raise bad_request("file inputs are not currently supported")

@@ -7,18 +7,34 @@ no gate could guard what they add to the prompt, are left out, refused or handed
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ollama_gate.dialects.go_fields import Place, element, flag, integer, items, number, record, text, texts
+from ollama_gate.dialects.go_fields import (
+    Place,
+    bad_request,
+    element,
+    flag,
+    integer,
+    items,
+    number,
+    record,
+    text,
+    texts,
+)
 from ollama_gate.dialects.go_json import sorted_keys
+from ollama_gate.dialects.options import checked_schema
 from ollama_gate.dialects.responses_input import input_messages
 from ollama_gate.dialects.server_tools import NOTE_PASSED, goes_on, search_function, without_namesakes
 from ollama_gate.dialects.translation import (
+    NOTE_NO_FORMAT,
     NOTE_NO_STATE,
     NOTE_TOOL_CHOICE_IGNORED,
     NOTE_TOOL_CHOICE_NONE,
     ServerTools,
     inference_request,
+    note_left_out,
+    nothing_said,
     think_of_effort,
 )
+from ollama_gate.errors import Refused
 from ollama_gate.requests import InferenceRequest, Json, Kind
 
 FIELDS: Final = frozenset(
@@ -33,6 +49,7 @@ FIELDS: Final = frozenset(
         "max_output_tokens",
         "reasoning",
         "temperature",
+        "prompt",
         "text",
         "top_p",
         "truncation",
@@ -41,6 +58,9 @@ FIELDS: Final = frozenset(
         "stream",
     }
 )
+_LEFT_OUT: Final = frozenset({"options", "top_logprobs", "max_tool_calls", "prompt", "messages"})
+_SAYS: Final = ("input", "prompt", "messages", "previous_response_id", "conversation")
+"""Where there is one of these, somebody wants an answer; without any, the model is loaded."""
 REQUEST: Final = Place("ResponsesRequest")
 TOOL: Final = REQUEST.within("tools", "ResponsesTool")
 _CLIENT_TOOLS: Final = frozenset({"", "function", "namespace", "custom"})
@@ -64,12 +84,18 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     flag(body, "background", REQUEST)
     texts(body, "include", REQUEST)
     text(body, "truncation", REQUEST)
+    if isinstance(body.get("prompt"), dict):
+        raise _stored_prompt()
+    note_left_out(body, _LEFT_OUT, notes)
     if body.get("previous_response_id") or body.get("conversation"):
         notes.append(NOTE_NO_STATE)
+    messages = input_messages(body.get("input"), text(body, "instructions", REQUEST))
+    if not messages and not body.keys().isdisjoint(_SAYS) and any(map(body.get, _SAYS)):
+        raise nothing_said("input")
     asked = integer(body, "max_output_tokens", REQUEST)
     native: dict[str, Any] = {
         "model": text(body, "model", REQUEST),
-        "messages": input_messages(body.get("input"), text(body, "instructions", REQUEST)),
+        "messages": messages,
         "stream": flag(body, "stream", REQUEST),
     }
     tools = _tools(body, server_tools, notes)
@@ -84,9 +110,9 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     if asked is not None:
         options["num_predict"] = asked
     native["options"] = options
-    format_ = text_format(body)
-    if format_ is not None and format_.get("type") == "json_schema" and format_.get("schema") is not None:
-        native["format"] = format_["schema"]
+    wanted = _format(text_format(body) or {}, notes)
+    if wanted is not None:
+        native["format"] = wanted
     think = think_of_effort(reasoning_wish(body)[0])
     if think is not None:
         native["think"] = think
@@ -98,8 +124,29 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         native,
         asked_output=asked,
         notes=notes,
-        empty=not native["messages"],
+        empty=not messages,
         as_it_came=NOTE_PASSED in notes,
+    )
+
+
+def _format(wish: Json, notes: list[str]) -> Any:
+    """The form of the answer. Ollama's layer takes schemas only; `json_object` is the form that any model can keep."""
+    match wish.get("type"):
+        case "json_object":
+            return "json"
+        case "json_schema" if (schema := checked_schema(wish.get("schema"), "text.format.schema")) is not None:
+            return schema
+        case None | "" | "text":
+            return None
+        case _:
+            notes.append(NOTE_NO_FORMAT)
+            return None
+
+
+def _stored_prompt() -> Refused:
+    return bad_request(
+        "prompt names one that is stored at OpenAI, and there are none here: send its text as instructions or input",
+        "prompt",
     )
 
 

@@ -32,6 +32,7 @@ SESSION_HEADERS: Final = (
 NOTE_TOOL_CHOICE_NONE: Final = "tool_choice none: the tools were left out"
 NOTE_TOOL_CHOICE_IGNORED: Final = "tool_choice is not enforced by Ollama"
 NOTE_CONTENT_LEFT_OUT: Final = "content blocks of a kind Ollama does not know were left out"
+NOTE_NO_FORMAT: Final = "the answer's format is not enforced: it names none that Ollama has, or has no schema"
 NOTE_NO_STATE: Final = "previous_response_id and conversation are ignored: Ollama keeps no responses"
 NOTE_ONE_CHOICE: Final = "n is ignored: Ollama gives one choice"
 
@@ -168,6 +169,18 @@ def think_of_effort(effort: str) -> bool | str | None:
                 f"invalid reasoning value: {quoted(effort)} "
                 '(must be "minimal", "low", "medium", "high", "xhigh", "ultra", "max", or "none")'
             )
+
+
+def note_left_out(body: Json, names: frozenset[str], notes: list[str]) -> None:
+    """Add a note of the fields that would change the answer and that Ollama does not know, where they are set."""
+    found = sorted(name for name in body.keys() & names if body[name])
+    if found:
+        notes.append(f"{', '.join(found)} left out: Ollama has nothing of the kind")
+
+
+def nothing_said(param: str) -> Refused:
+    """The refusal of a conversation of which nothing is left: without messages it would only load the model."""
+    return bad_request(f"{param} has nothing in it that a model could answer: send some text, or an image", param)
 
 
 def quoted(value: str) -> str:

@@ -215,7 +215,7 @@ def _think(model: Model, form: Form) -> Think:
 
 def _answerable(model: Model, form: Form, images: int) -> None:
     wanted = form.get("format")
-    if wanted and wanted != "json" and not isinstance(wanted, Mapping):
+    if wanted is not None and wanted not in ("", "json") and not isinstance(wanted, Mapping):
         shown = gojson.write(wanted).decode().replace("\\", "\\\\").replace('"', '\\"')
         raise StatusError(
             500, f'invalid format: "{shown}"; expected "json" or a valid JSON Schema object', of_runner=True

@@ -151,8 +151,12 @@ class Translation:
             elif not task.cancel() and not task.cancelled() and task.exception() is None:
                 task.result().close()  # the client left at the very moment of the answer
 
-    async def whole(self, answer: Answer) -> web.StreamResponse:
+    async def whole(self, answer: Answer, *, marked: bool) -> web.StreamResponse:
         """Hand an answer that is not streamed on.
+
+        Args:
+            answer: Ollama's answer.
+            marked: whether a whole answer says that it is whole (`done`); embeddings do not.
 
         Raises:
             UpstreamError: it ended early, or is not what Ollama sends; nothing was sent to the client.
@@ -166,6 +170,9 @@ class Translation:
             raise UpstreamBroken("Ollama's answer is not JSON") from bad
         if not isinstance(native, dict):
             raise UpstreamBroken("Ollama's answer is not a JSON object")
+        if marked and native.get("done") is not True:
+            said = native.get("error")
+            raise UpstreamBroken(said if isinstance(said, str) else "the answer ended without its end mark")
         writer = await self._make_writer()
         return await self._answer(answer.status, writer.whole(native), writer.whole_headers)
 

@@ -117,10 +117,18 @@ def test_tool_choice_none_is_honoured_and_other_forms_are_told() -> None:
 
 
 def test_blocks_that_ollama_does_not_know_are_left_out_and_that_is_said() -> None:
-    content = [{"type": "document", "source": {}}, {"type": "redacted_thinking"}, {"type": "text", "text": "x"}]
+    content = [{"type": "container_upload"}, {"type": "redacted_thinking"}, {"type": "text", "text": "x"}]
     request = parse(MESSAGES, {**HELLO, "messages": [{"role": "user", "content": content}]})
     assert request.body["messages"] == [{"role": "user", "content": "x"}]
     assert request.notes == ("content blocks of a kind Ollama does not know were left out",)
+
+
+def test_what_a_user_says_in_unknown_blocks_only_is_refused_by_their_name() -> None:
+    content = [{"type": "container_upload", "file_id": "f"}, {"type": "x"}]
+    messages = [*HELLO["messages"], {"role": "user", "content": content}]
+    refusal = refusal_of(MESSAGES, {**HELLO, "messages": messages})
+    assert refusal.param == "messages[1].content[0]"
+    assert '"container_upload", "x"' in refusal.message
 
 
 def test_missing_content_is_told_in_plain_words() -> None:
@@ -271,7 +279,7 @@ def test_agents_3_a_refusal_is_anthropics_error_with_the_sentence_first() -> Non
     assert "request_id" not in orjson.loads(anthropic.render_refusal(refusal)[0])
 
 
-@pytest.mark.parametrize("content", [[{"type": "document"}], ["text"], {"a": "text"}, 5])
+@pytest.mark.parametrize("content", [[{"type": "document"}], [{"type": "audio"}], ["text"], {"a": "text"}, 5])
 def test_what_is_left_out_of_a_tools_result_is_told(content: Any) -> None:
     result = {"type": "tool_result", "tool_use_id": "x", "content": content}
     messages = [{"role": "user", "content": [result, {"type": "text", "text": "Well?"}]}]

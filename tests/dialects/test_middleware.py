@@ -16,7 +16,17 @@ from support.dialects import ENDPOINTS, MESSAGES, RESPONSES, as_ollama_reads_it,
 
 RECORDED = Path(__file__).parent.parent / "data/dialects/middleware.jsonl"
 LINES: list[dict[str, Any]] = [json.loads(line) for line in RECORDED.read_text("utf-8").split("\n") if line]
-TRANSLATED = [line for line in LINES if line.get("status") == 200]
+
+
+def lost(line: dict[str, Any]) -> bool:
+    """Whether the layer lost what was asked, which the gate refuses: a document, a stored image, or all of it."""
+    emptied = "messages" in line["body"] and line["native"].get("messages") is None
+    body = json.dumps(line["body"])
+    return emptied or '"document"' in body or ('"file_id"' in body and '"input_image"' in body)
+
+
+TRANSLATED = [line for line in LINES if line.get("status") == 200 and not lost(line)]
+LOST = [line for line in LINES if line.get("status") == 200 and lost(line)]
 REFUSED = [line for line in LINES if line.get("status") == 400]
 
 
@@ -72,3 +82,8 @@ def test_a_request_is_refused_as_ollama_refuses_it(line: dict[str, Any]) -> None
         assert json.loads(written)["error"] == expected["error"]
     else:
         assert written.decode() == line["answer"]
+
+
+@pytest.mark.parametrize("line", LOST, ids=named)
+def test_better_than_ollama_what_would_be_lost_is_refused(line: dict[str, Any]) -> None:
+    assert refusal_of(line["path"], line["body"]).status == 400

@@ -104,7 +104,8 @@ def test_a_model_must_be_named(model: object) -> None:
     "body",
     [
         {"messages": HI, "think": "maximal"},
-        {"messages": HI, "format": 5},
+        {"messages": HI, "format": ""},
+        {"messages": HI, "format": {"type": 5}},
         {"messages": HI, "keep_alive": "soon"},
         {"messages": HI, "unknown": [1]},
         {"messages": [{"role": "critic", "content": None, "name": 5}]},
@@ -114,6 +115,30 @@ def test_a_model_must_be_named(model: object) -> None:
 )
 def test_what_need_not_be_understood_is_left_to_ollama(body: dict[str, Any]) -> None:
     assert parse("/api/chat", **body).body == {"model": "m", **body}
+
+
+@pytest.mark.parametrize("wish", ["xml", 5, 0, False, True, [], [1], ["json"]])
+@pytest.mark.parametrize("route", [{"path": "/api/chat", "messages": HI}, {"path": "/api/generate", "prompt": "hi"}])
+def test_a_format_that_ollama_would_fail_on_is_refused_by_name(wish: object, route: dict[str, Any]) -> None:
+    """native-chat-format-bad: 500 there."""
+    assert refusal(**route, format=wish).param == "format"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/api/chat", {"prompt": "hi"}, "messages"),
+        ("/api/chat", {"messages": [], "input": ["hi"]}, "messages"),
+        ("/api/generate", {"messages": HI}, "prompt"),
+        ("/api/generate", {"prompt": "", "messages": HI}, "prompt"),
+        ("/api/embed", {"prompt": "hi"}, "input"),
+        ("/api/embeddings", {"input": "hi"}, "prompt"),
+    ],
+)
+def test_what_stands_in_another_routes_field_is_refused_and_loads_nothing(
+    path: str, body: dict[str, Any], field: str
+) -> None:
+    assert refusal(path, **body).param == field
 
 
 @pytest.mark.parametrize("empty", [{"messages": []}, {"messages": None}, {}])

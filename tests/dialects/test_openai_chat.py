@@ -5,6 +5,7 @@ import orjson
 import pytest
 
 from ollama_gate.dialects import openai
+from ollama_gate.dialects.translation import NOTE_NO_FORMAT
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import AnswerFacts, Control, Kind
 from support.dialects import CHAT, called, done, events, parse, refusal_of, said, streamed, whole, writer_for
@@ -125,9 +126,57 @@ def test_images_and_sound_go_on_as_base64_in_messages_of_their_own() -> None:
     ]
 
 
-def test_nothing_but_empty_parts_is_a_call_to_load_the_model() -> None:
-    request = parse(CHAT, {"model": "m", "messages": [{"role": "user", "content": []}]})
-    assert request.control is Control.LOAD
+def test_better_than_ollama_nothing_but_empty_parts_is_no_call_to_load_the_model() -> None:
+    assert refusal_of(CHAT, {"model": "m", "messages": [{"role": "user", "content": []}]}).param == "messages"
+
+
+CALL = {"name": "f", "arguments": '{"a":1}'}
+NATIVE_CALL = {"index": 0, "name": "f", "arguments": {"a": 1}}
+
+
+def test_better_than_ollama_calls_beside_an_empty_list_stay_with_who_made_them() -> None:
+    called = {"role": "assistant", "content": [], "tool_calls": [{"id": "c", "type": "function", "function": CALL}]}
+    request = parse(CHAT, {"model": "m", "messages": [{"role": "user", "content": "hi"}, called]})
+    assert request.body["messages"] == [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": NATIVE_CALL}]},
+    ]
+
+
+def test_functions_of_old_are_left_out_and_that_is_said_but_earlier_calls_are_kept() -> None:
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "function_call": CALL},
+        {"role": "function", "name": "f", "content": "5"},
+    ]
+    body = {"model": "m", "messages": messages, "functions": [{"name": "f"}], "function_call": "auto"}
+    request = parse(CHAT, body)
+    assert request.notes == ("function_call, functions left out: Ollama has nothing of the kind",)
+    assert request.body["messages"][1:] == [
+        {"role": "assistant", "content": "", "tool_calls": [{"function": NATIVE_CALL}]},
+        {"role": "tool", "content": "5", "tool_name": "f"},
+    ]
+    assert parse(CHAT, {**HELLO, "functions": [], "function_call": None}).notes == ()
+
+
+@pytest.mark.parametrize("schema", ["x", [1], 5, True, [], 0])
+def test_a_schema_that_is_none_is_refused_by_name(schema: object) -> None:
+    wish = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    refusal = refusal_of(CHAT, {**HELLO, "response_format": wish})
+    assert (refusal.status, refusal.param) == (400, "response_format.json_schema.schema")
+
+
+@pytest.mark.parametrize("wish", [{"type": "json_schema"}, {"type": "xml"}, {"type": "json_schema", "schema": {}}])
+def test_a_format_that_is_not_enforced_is_told(wish: dict[str, Any]) -> None:
+    request = parse(CHAT, {**HELLO, "response_format": wish})
+    assert "format" not in request.body
+    assert request.notes == (NOTE_NO_FORMAT,)
+    assert parse(CHAT, {**HELLO, "response_format": {"type": "text"}}).notes == ()
+
+
+@pytest.mark.parametrize("field", ["temperature", "top_p", "frequency_penalty", "presence_penalty"])
+def test_a_number_that_ollama_would_fail_on_is_refused_by_name(field: str) -> None:
+    assert refusal_of(CHAT, {**HELLO, field: 1e300}).param == field
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,36 @@ def test_tool_choice_none_is_honoured_and_other_forms_are_told() -> None:
     )
 
 
+def test_a_prompt_that_is_stored_elsewhere_is_refused_in_plain_words() -> None:
+    refusal = refusal_of(RESPONSES, {**HELLO, "prompt": {"id": "pmpt_1", "version": "2"}})
+    assert (refusal.status, refusal.param) == (400, "prompt")
+    assert "stored at OpenAI" in refusal.message
+
+
+@pytest.mark.parametrize("said", [{"messages": [{"role": "user", "content": "hi"}]}, {"prompt": "hi"}])
+def test_what_stands_in_another_routes_field_loads_nothing(said: dict[str, Any]) -> None:
+    assert refusal_of(RESPONSES, {"model": "m", **said}).param == "input"
+    assert parse(RESPONSES, {**HELLO, **said}).notes == (
+        f"{next(iter(said))} left out: Ollama has nothing of the kind",
+    )
+
+
+@pytest.mark.parametrize("schema", ["x", [1], 5, False])
+def test_a_schema_that_is_none_is_refused_by_name(schema: object) -> None:
+    wish = {"text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}
+    assert refusal_of(RESPONSES, {**HELLO, **wish}).param == "text.format.schema"
+
+
+def test_better_than_ollama_json_without_a_schema_is_honoured() -> None:
+    assert parse(RESPONSES, {**HELLO, "text": {"format": {"type": "json_object"}}}).body["format"] == "json"
+
+
+def test_an_image_that_only_has_the_id_of_a_file_is_refused() -> None:
+    image = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
+    refusal = refusal_of(RESPONSES, {"model": "m", "input": [{"role": "user", "content": [image]}]})
+    assert refusal.message == "file inputs are not currently supported"
+
+
 @pytest.mark.parametrize("state", [{"previous_response_id": "resp_1"}, {"conversation": {"id": "c"}}])
 def test_an_earlier_response_that_ollama_does_not_keep_is_not_missed_in_silence(state: dict[str, Any]) -> None:
     (note,) = parse(RESPONSES, {**HELLO, **state}).notes

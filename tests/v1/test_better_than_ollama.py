@@ -173,6 +173,67 @@ async def test_a_message_without_content_is_named() -> None:
     assert (reply.status, reply.json["error"]["message"]) == (400, "messages[1].content is required")
 
 
+NOTHING = [{"role": "user", "content": []}]
+PLAIN = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "At nine."}}
+PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}}
+
+
+async def refused(path: str, body: Any) -> Any:
+    """The error of a request that never reaches Ollama."""
+    reply, got = await answered(path, body, done())
+    assert not got
+    assert reply.status == 400
+    return reply.json["error"]
+
+
+async def test_a_conversation_of_which_nothing_is_left_is_refused() -> None:
+    upload = [{"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}]
+    assert (await refused("/v1/chat/completions", {**CHAT, "messages": NOTHING}))["param"] == "messages"
+    assert (await refused("/v1/responses", {**RESPONSES, "input": [{"type": "reasoning", "summary": []}]}))["message"]
+    assert (await refused("/v1/messages", {**MESSAGES, "messages": NOTHING}))["message"]
+    assert '"container_upload"' in (await refused("/v1/messages", {**MESSAGES, "messages": upload}))["message"]
+
+
+async def test_the_text_of_a_document_reaches_the_model() -> None:
+    asked = {**MESSAGES, "messages": [{"role": "user", "content": [PLAIN, {"type": "text", "text": "When?"}]}]}
+    _, [got] = await answered("/v1/messages", asked, done())
+    assert got.json["messages"] == [{"role": "user", "content": "At nine.\n\nWhen?"}]
+    unread = {**MESSAGES, "messages": [{"role": "user", "content": [PLAIN, PDF]}]}
+    assert (await refused("/v1/messages", unread))["message"].startswith("messages[0].content[1] is a document")
+
+
+async def test_calls_beside_an_empty_list_stay_where_they_are() -> None:
+    function = {"name": "f", "arguments": "{}"}
+    called = {"role": "assistant", "content": [], "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+    _, [got] = await answered("/v1/chat/completions", {**CHAT, "messages": [*HELLO, called]}, done())
+    assert [message.get("tool_calls") is not None for message in got.json["messages"]] == [False, True]
+
+
+async def test_json_without_a_schema_is_honoured() -> None:
+    _, [got] = await answered("/v1/responses", {**RESPONSES, "text": {"format": {"type": "json_object"}}}, done())
+    assert got.json["format"] == "json"
+
+
+async def test_what_ollama_would_fail_on_is_refused_by_name() -> None:
+    wish = {"type": "json_schema", "json_schema": {"schema": "x"}, "schema": "x"}
+    chat = await refused("/v1/chat/completions", {**CHAT, "response_format": wish})
+    assert chat["param"] == "response_format.json_schema.schema"
+    assert (await refused("/v1/responses", {**RESPONSES, "text": {"format": wish}}))["param"] == "text.format.schema"
+    message = await refused("/v1/messages", {**MESSAGES, "output_config": {"format": wish}})
+    assert message["message"] == "output_config.format.schema must be a JSON schema, an object"
+    assert (await refused("/v1/chat/completions", {**CHAT, "temperature": 1e39}))["param"] == "temperature"
+
+
+async def test_a_stored_prompt_is_refused_in_plain_words() -> None:
+    assert "stored at OpenAI" in (await refused("/v1/responses", {**RESPONSES, "prompt": {"id": "p"}}))["message"]
+
+
+async def test_half_an_answer_is_a_bad_gateway() -> None:
+    for path, body in (("/v1/chat/completions", CHAT), ("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)):
+        reply, _ = await answered(path, body, said("Hel"))
+        assert (reply.status, reply.json["error"]["type"]) == (502, "api_error")
+
+
 async def test_keep_alive_is_a_header() -> None:
     for value, sent in (("5m", "5m"), ("30", 30), ("0", 0)):
         _, [got] = await answered("/v1/chat/completions", CHAT, done(), x_ollama_gate_keep_alive=value)

@@ -7,7 +7,7 @@ import pytest
 
 from support.gate import metric, running_gate
 from support.http import Client, Reply, ask
-from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, ScriptedOllama, chunk, whole
+from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, ScriptedOllama, chunk, model, whole
 from support.v1_lanes import LANES, Lane, line
 
 lanes = pytest.mark.parametrize("lane", LANES.values(), ids=LANES)
@@ -104,8 +104,32 @@ async def test_a_whole_answer_that_is_none_is_a_bad_gateway(lane: Lane, answer: 
 async def test_a_whole_answer_that_is_cut_is_a_bad_gateway(lane: Lane) -> None:
     reply, errors = await answered(lane, whole({"done": True})[:-3], lost=True, stream=False)
     assert reply.status == 502
-    assert reply.json["error"]["message"].startswith("Ollama broke the connection off before it answered")
+    assert reply.json["error"]["message"].startswith("Ollama broke off before its answer was whole")
     assert errors["upstream_broken"] == 1
+
+
+@lanes
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [({}, "without its end mark"), ({"done": False}, "without its end mark"), ({"error": "the runner died"}, "died")],
+)
+async def test_a_whole_answer_without_its_end_mark_is_a_bad_gateway(lane: Lane, last: dict[str, Any], why: str) -> None:
+    """Ollama's repeat guard ends so, with half an answer and 200 (repeat-guard-nonstream)."""
+    text = {"response": "Hel", "message": {"role": "assistant", "content": "Hel"}}
+    reply, errors = await answered(lane, whole({"model": "llama3.2", **text, **last}), stream=False)
+    assert (reply.status, reply.json["error"]["type"]) == (502, "api_error")
+    assert why in reply.json["error"]["message"]
+    assert errors["upstream_broken"] == 1
+
+
+async def test_embeddings_have_no_end_mark() -> None:
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole({"model": "all-minilm", "embeddings": [[0.5]], "prompt_eval_count": 3}))
+
+    embedder = {"all-minilm:latest": model("all-minilm", capabilities=["embedding"])}
+    async with ScriptedOllama(script, embedder) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", "/v1/embeddings", {"model": "all-minilm", "input": "x"})
+    assert (reply.status, reply.json["data"][0]["embedding"]) == (200, [0.5])
 
 
 @lanes

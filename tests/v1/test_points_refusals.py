@@ -8,6 +8,7 @@ import pytest
 
 from support.agents import prose
 from support.cases import front
+from support.cases import full as named
 from support.gate import metric, running_gate
 from support.http import Client, Reply, ask
 from support.scripted import Got, ScriptedOllama, whole
@@ -167,6 +168,8 @@ async def test_point_09_a_refusal_asks_not_to_be_repeated_and_costs_nothing_when
             assert {reply.header("x-should-retry") for reply in replies} == {"false"}
             assert {reply.body for reply in replies} == {replies[0].body}
             assert [reply.gate("repeated") for reply in replies] == [None] + ["true"] * 29
+            model = named(f"{ASKED[path]['model']}:latest")
+            assert line.metric("requests_total", route=path, model=model, verdict="refuse") == 30
             counts = (metric(line.gate, "count_seconds_count", rung=rung) for rung in ("exact", "estimate", "bound"))
             assert sum(counts) == number
 
