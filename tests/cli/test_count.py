@@ -159,6 +159,7 @@ def test_a_route_and_a_key_are_passed_on(gate: Canned) -> None:
     gate.answers[question] = (200, ANSWER)
     assert count(gate, '{"model": "m", "messages": []}', "--route", "/v1/messages", "--key", "k").exit_code == 0
     assert gate.asked[0][0] == question
+    assert gate.authorizations == ["Bearer k"]
 
 
 def test_a_gate_that_wants_a_key_says_how_to_give_it(gate: Canned) -> None:

@@ -17,6 +17,8 @@ class Canned:
     answers: dict[str, tuple[int, Any]]
     """(status, JSON value or raw bytes) by path; for /api/show by "/api/show NAME"."""
     asked: list[tuple[str, bytes]] = field(default_factory=list)
+    authorizations: list[str | None] = field(default_factory=list)
+    """The Authorization header of each question."""
 
 
 @contextmanager
@@ -29,6 +31,7 @@ def canned(answers: Mapping[str, tuple[int, Any]]) -> Iterator[Canned]:
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.state.asked.append((self.path, body))
+            self.state.authorizations.append(self.headers.get("Authorization"))
             path = f"{self.path} {json.loads(body)['model']}" if self.path == "/api/show" else self.path
             status, value = self.state.answers.get(path, (404, {"error": "not found"}))
             data = value if isinstance(value, bytes) else json.dumps(value).encode()

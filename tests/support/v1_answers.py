@@ -1,7 +1,7 @@
 """Native answers, reconstructed from what Ollama's own layer made of them."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from support.dialects import BROKEN, CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, events
@@ -71,18 +71,23 @@ def _usage(usage: Mapping[str, int]) -> Native:
     return _counts(usage["prompt_tokens"], usage["completion_tokens"])
 
 
-def _chat_stream(answer: str, _: int | None) -> list[Native]:
-    chunks: list[Native] = []
+def _choices(answer: str, chunks: list[Native]) -> Iterator[Any]:
+    """The choice of each event of one of OpenAI's streams; usage and errors become chunks here."""
     for _name, data in events(answer):
         if data == "[DONE]":
             continue
         if not data["choices"]:
             chunks[-1].update(_usage(data["usage"]))
-            continue
-        choice = data["choices"][0]
-        if not data["model"]:
+        elif not data["model"]:
             chunks.append({"error": BROKEN})
-        elif choice["finish_reason"]:
+        else:
+            yield data["choices"][0]
+
+
+def _chat_stream(answer: str, _: int | None) -> list[Native]:
+    chunks: list[Native] = []
+    for choice in _choices(answer, chunks):
+        if choice["finish_reason"]:
             last = {"message": {"role": "assistant", "content": ""}, "done": True}
             chunks.append({**last, **_done_reason(choice["finish_reason"])})
         else:
@@ -106,16 +111,7 @@ def _chat_whole(answer: Any, _: int | None) -> Native:
 
 def _completion_stream(answer: str, _: int | None) -> list[Native]:
     chunks: list[Native] = []
-    for _name, data in events(answer):
-        if data == "[DONE]":
-            continue
-        if not data["choices"]:
-            chunks[-1].update(_usage(data["usage"]))
-            continue
-        choice = data["choices"][0]
-        if not data["model"]:
-            chunks.append({"error": BROKEN})
-            continue
+    for choice in _choices(answer, chunks):
         finish = choice["finish_reason"]
         chunks.append({"response": choice["text"], "done": finish is not None, **_done_reason(finish)})
     return chunks
