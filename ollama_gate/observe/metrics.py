@@ -4,6 +4,7 @@ Label values come from closed sets, but for `model`: canonical names that Ollama
 a hostile client cannot make the registry grow.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from ollama_gate.observe.instruments import Counter, Gauge, Histogram
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+_PREFIX: Final = "ollama_gate_"
 _MOST_MODELS: Final = 200
 _TOKENS: Final = (64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
 _SECONDS: Final = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -25,136 +27,90 @@ class Metrics:
     def __init__(self) -> None:
         """Make an own registry, so that gates in one process do not share counts."""
         registry = self.registry = CollectorRegistry()
-        prefix = "ollama_gate_"
-        self.requests = Counter(
-            prefix + "requests",
-            "Inference requests by what became of them.",
-            ["route", "model", "verdict"],
-            registry=registry,
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(_PREFIX + name, meaning, labels, registry=registry)
+
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            return Gauge(_PREFIX + name, meaning, labels, registry=registry)
+
+        def histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(_PREFIX + name, meaning, labels, buckets=buckets, registry=registry)
+
+        self.requests = counter("requests", "Inference requests by what became of them.", "route", "model", "verdict")
+        self.passed = counter("passthrough_requests", "Requests passed through untouched.", "status")
+        self.refusals = counter("refusals", "Answers of the gate's own instead of Ollama's.", "route", "code")
+        self.denied = counter("denied", "Requests that were not let in, by code: without key, right or quota.", "code")
+        self.prompt_tokens = histogram(
+            "prompt_tokens", "Prompt tokens of finished requests, as Ollama reported them.", _TOKENS, "model"
         )
-        self.passed = Counter(
-            prefix + "passthrough_requests", "Requests passed through untouched.", ["status"], registry=registry
+        self.count_seconds = histogram("count_seconds", "Time to count a prompt.", _COUNT_SECONDS, "rung")
+        self.first_byte_seconds = histogram(
+            "first_byte_seconds", "From the request's last byte to the answer's first.", _SECONDS, "route"
         )
-        self.refusals = Counter(
-            prefix + "refusals", "Answers of the gate's own instead of Ollama's.", ["route", "code"], registry=registry
-        )
-        self.denied = Counter(
-            prefix + "denied", "Requests that were not let in, by code: without key, right or quota.", ["code"],
-            registry=registry,
-        )  # fmt: skip
-        self.prompt_tokens = Histogram(
-            prefix + "prompt_tokens", "Prompt tokens of finished requests, as Ollama reported them.", ["model"],
-            buckets=_TOKENS, registry=registry,
-        )  # fmt: skip
-        self.count_seconds = Histogram(
-            prefix + "count_seconds", "Time to count a prompt.", ["rung"], buckets=_COUNT_SECONDS, registry=registry
-        )
-        self.first_byte_seconds = Histogram(
-            prefix + "first_byte_seconds", "From the request's last byte to the answer's first.", ["route"],
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self.relayed = Counter(
-            prefix + "output_tokens", "Tokens of answers that went through.", ["model"], registry=registry
-        )
-        self.drift_ratio = Histogram(
-            prefix + "drift_ratio", "Our prompt count divided by Ollama's.", ["model", "rung"],
-            buckets=_DRIFT, registry=registry,
-        )  # fmt: skip
-        self.drift = Counter(
-            prefix + "drift",
+        self.relayed = counter("output_tokens", "Tokens of answers that went through.", "model")
+        self.drift_ratio = histogram("drift_ratio", "Our prompt count divided by Ollama's.", _DRIFT, "model", "rung")
+        self.drift = counter(
+            "drift",
             "Finished requests by how our count compares with Ollama's: exact, off, held, broken (a bound), no-sample.",
-            ["model", "kind"], registry=registry,
-        )  # fmt: skip
-        self.endings = Counter(
-            prefix + "endings", "Answers by why they ended: stop, limit (asked length), window (full), other.",
-            ["model", "ending"], registry=registry,
-        )  # fmt: skip
-        self.upstream_errors = Counter(
-            prefix + "upstream_errors", "Failures between the gate and Ollama.", ["kind"], registry=registry
+            "model",
+            "kind",
         )
-        self.signals = Counter(
-            prefix + "signals", "Requests whose conversation showed a symptom of a full or broken context, by which.",
-            ["model", "signal"], registry=registry,
-        )  # fmt: skip
-        self.ollama_log = Counter(
-            prefix + "ollama_log",
-            "Lines of Ollama's own log that say something, by what.",
-            ["event"],
-            registry=registry,
+        self.endings = counter(
+            "endings", "Answers by why they ended: stop, limit (asked length), window (full), other.", "model", "ending"
         )
-        self.client_gone = Counter(
-            prefix + "client_gone",
-            "Clients that left before their answer was whole, by phase.",
-            ["phase"],
-            registry=registry,
+        self.upstream_errors = counter("upstream_errors", "Failures between the gate and Ollama.", "kind")
+        self.signals = counter(
+            "signals",
+            "Requests whose conversation showed a symptom of a full or broken context, by which.",
+            "model",
+            "signal",
         )
-        self.reloads_avoided = Counter(
-            prefix + "reloads_avoided", "Requests whose own options would have made Ollama load the model again.",
-            ["model"], registry=registry,
-        )  # fmt: skip
-        self.clamped = Counter(
-            prefix + "output_clamped", "Requests whose asked output length was clamped to the room left.", ["model"],
-            registry=registry,
-        )  # fmt: skip
-        self.demotions = Counter(
-            prefix + "count_demotions", "Models whose count turned out not to be exact.", ["model"], registry=registry
+        self.ollama_log = counter("ollama_log", "Lines of Ollama's own log that say something, by what.", "event")
+        self.client_gone = counter("client_gone", "Clients that left before their answer was whole, by phase.", "phase")
+        self.reloads_avoided = counter(
+            "reloads_avoided", "Requests whose own options would have made Ollama load the model again.", "model"
         )
-        self.compactions = Counter(
-            prefix + "compactions",
+        self.clamped = counter(
+            "output_clamped", "Requests whose asked output length was clamped to the room left.", "model"
+        )
+        self.demotions = counter("count_demotions", "Models whose count turned out not to be exact.", "model")
+        self.compactions = counter(
+            "compactions",
             "Attempts to compact a conversation: new, reused (checkpoint), or why not: does_not_fit, deadline, ...",
-            ["model", "outcome"], registry=registry,
-        )  # fmt: skip
-        self.compaction_seconds = Histogram(
-            prefix + "compaction_seconds", "Time that attempts to compact took.", ["outcome"],
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self.compaction_saved = Counter(
-            prefix + "compaction_saved_tokens", "Prompt tokens that compaction left out.", ["model"], registry=registry
+            "model",
+            "outcome",
         )
-        self.alerts = Counter(
-            prefix + "alerts",
-            "What the guard found when it compared the ledger with /api/ps.",
-            ["kind"],
-            registry=registry,
+        self.compaction_seconds = histogram(
+            "compaction_seconds", "Time that attempts to compact took.", _SECONDS, "outcome"
         )
-        self.wait_seconds = Histogram(
-            prefix + "wait_seconds", "Time that requests waited for a slot or for memory.", ["model"],
-            buckets=_SECONDS, registry=registry,
-        )  # fmt: skip
-        self.slots = Gauge(
-            prefix + "slots", "Places of each model that was asked for: requests that may run at once.", ["model"],
-            registry=registry,
-        )  # fmt: skip
-        self.slots_running = Gauge(prefix + "slots_running", "Requests that hold a slot.", ["model"], registry=registry)
-        self.slots_waiting = Gauge(
-            prefix + "slots_waiting", "Requests that wait for a slot or for memory.", ["model"], registry=registry
+        self.compaction_saved = counter("compaction_saved_tokens", "Prompt tokens that compaction left out.", "model")
+        self.alerts = counter("alerts", "What the guard found when it compared the ledger with /api/ps.", "kind")
+        self.wait_seconds = histogram(
+            "wait_seconds", "Time that requests waited for a slot or for memory.", _SECONDS, "model"
         )
-        self.oldest_wait_seconds = Gauge(
-            prefix + "oldest_wait_seconds", "How long the one has waited that waits longest; 0 when nobody does.",
-            ["model"], registry=registry,
-        )  # fmt: skip
-        self.memory_booked_bytes = Gauge(
-            prefix + "memory_booked_bytes", "Memory booked for each model that is loaded, or is being loaded.",
-            ["model"], registry=registry,
-        )  # fmt: skip
-        self.memory_limit_bytes = Gauge(
-            prefix + "memory_limit_bytes", "The limit of all models together; +Inf without one.", registry=registry
+        self.slots = gauge("slots", "Places of each model that was asked for: requests that may run at once.", "model")
+        self.slots_running = gauge("slots_running", "Requests that hold a slot.", "model")
+        self.slots_waiting = gauge("slots_waiting", "Requests that wait for a slot or for memory.", "model")
+        self.oldest_wait_seconds = gauge(
+            "oldest_wait_seconds", "How long the one has waited that waits longest; 0 when nobody does.", "model"
         )
-        self.archive_messages = Counter(
-            prefix + "archive_messages", "Messages of compacted conversations that were kept: new, or known already.",
-            ["kind"], registry=registry,
-        )  # fmt: skip
-        self.archive_failures = Counter(
-            prefix + "archive_failures", "What the archive could not do: keep, read, checkpoint, purge.", ["what"],
-            registry=registry,
-        )  # fmt: skip
-        self.archive_purged = Counter(prefix + "archive_purged_messages", "Messages purged.", registry=registry)
-        self.archive_stored_bytes = Gauge(
-            prefix + "archive_stored_bytes", "What the archive holds, compressed, when it was looked at last.",
-            registry=registry,
-        )  # fmt: skip
-        self.in_flight = Gauge(prefix + "in_flight", "Inference requests under way.", registry=registry)
-        self.upstream_up = Gauge(prefix + "upstream_up", "1 when Ollama answered last, else 0.", registry=registry)
+        self.memory_booked_bytes = gauge(
+            "memory_booked_bytes", "Memory booked for each model that is loaded, or is being loaded.", "model"
+        )
+        self.memory_limit_bytes = gauge("memory_limit_bytes", "The limit of all models together; +Inf without one.")
+        self.archive_messages = counter(
+            "archive_messages", "Messages of compacted conversations that were kept: new, or known already.", "kind"
+        )
+        self.archive_failures = counter(
+            "archive_failures", "What the archive could not do: keep, read, checkpoint, purge.", "what"
+        )
+        self.archive_purged = counter("archive_purged_messages", "Messages purged.")
+        self.archive_stored_bytes = gauge(
+            "archive_stored_bytes", "What the archive holds, compressed, when it was looked at last."
+        )
+        self.in_flight = gauge("in_flight", "Inference requests under way.")
+        self.upstream_up = gauge("upstream_up", "1 when Ollama answered last, else 0.")
         self._models: set[str] = set()
 
     def model(self, key: str | None) -> str:
