@@ -59,11 +59,6 @@ class StreamEnd:
     prompt_eval_count: int | None = None
     """Tokens; Ollama leaves a count of 0 out."""
     eval_count: int | None = None
-    total_duration: int | None = None
-    """Nanoseconds, as all durations."""
-    load_duration: int | None = None
-    prompt_eval_duration: int | None = None
-    eval_duration: int | None = None
     error: str | None = None
     """The text of an error line, or of an error that is the whole body."""
     lines: int = 0
@@ -75,16 +70,8 @@ _KEEP: Final = 64 * 1024
 _OVERLAP: Final = 256
 """Bytes looked at twice where the kept end is trimmed, so that no field is missed across the seam."""
 
-_COUNTS: Final = (
-    "prompt_eval_count",
-    "eval_count",
-    "total_duration",
-    "load_duration",
-    "prompt_eval_duration",
-    "eval_duration",
-)
 _FIELD: Final = re.compile(
-    rb'"(done|done_reason|%s)":(true|false|"[a-z_]{1,32}"|[0-9]{1,18})(?=[,}])' % "|".join(_COUNTS).encode()
+    rb'"(done|done_reason|prompt_eval_count|eval_count)":(true|false|"[a-z_]{1,32}"|[0-9]{1,18})(?=[,}])'
 )
 """A final field as Ollama writes it, compactly. Inside a string its quotes would be escaped, so it would not match."""
 
@@ -152,14 +139,15 @@ def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
     error, reason = fields.get("error"), fields.get("done_reason")
     if error is not None and not isinstance(error, str):
         error = orjson.dumps(error).decode()
-    prompt, evaluated, total, load, prompt_took, took = [
-        count if type(count) is int else None for count in map(fields.get, _COUNTS)
-    ]
-    if not isinstance(reason, str):
-        reason = None
-    # By place: by name it takes twice as long.
+    prompt, evaluated = fields.get("prompt_eval_count"), fields.get("eval_count")
     return StreamEnd(
-        fields.get("done") is True, reason, prompt, evaluated, total, load, prompt_took, took, error, lines
+        # By place: by name it takes twice as long.
+        fields.get("done") is True,
+        reason if isinstance(reason, str) else None,
+        prompt if type(prompt) is int else None,
+        evaluated if type(evaluated) is int else None,
+        error,
+        lines,
     )
 
 
