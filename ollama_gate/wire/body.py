@@ -12,8 +12,7 @@ from typing import Any, Final
 import orjson
 
 from ollama_gate.errors import Refusal, Refused
-from ollama_gate.wire.encoding import decode_content
-from ollama_gate.wire.folding import ambiguous, first_duplicate, fold
+from ollama_gate.wire.folding import ambiguous, first_duplicate
 from ollama_gate.wire.repair import TooBroken, repair
 
 MISSING_BODY = "missing request body"
@@ -30,8 +29,6 @@ _BACKSLASH: Final = ord("\\")
 class BodyLimits:
     """How much a body may ask of the gate before anything is known about it."""
 
-    decoded_bytes: int = 64 * 1024 * 1024
-    """Bytes after decompression."""
     values: int = 500_000
     """Strings, and values of any kind, in the whole body. Each costs up to a hundred bytes of memory."""
     objects: int = 20_000
@@ -39,23 +36,6 @@ class BodyLimits:
 
 
 DEFAULT_LIMITS = BodyLimits()
-
-
-def decode_body(
-    raw: bytes, content_encoding: str | None, known: frozenset[str], limits: BodyLimits = DEFAULT_LIMITS
-) -> dict[str, Any]:
-    """Read the body of an inference request: decompress, decode, fold its keys.
-
-    Args:
-        raw: the body as it came.
-        content_encoding: the header's value, None when there is none.
-        known: the top-level field names of the route.
-        limits: see `BodyLimits`.
-
-    Raises:
-        Refused: see `decode_content`, `decode_json` and `folding.fold`.
-    """
-    return fold(decode_json(bytes(decode_content(raw, content_encoding, limits.decoded_bytes)), limits), known)
 
 
 def decode_json(raw: bytes, limits: BodyLimits = DEFAULT_LIMITS) -> dict[str, Any]:

@@ -1,5 +1,4 @@
 import contextlib
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 
 from ollama_gate.dialects.native import FIELDS
 from ollama_gate.errors import Refusal, Refused
-from ollama_gate.wire.body import BodyLimits, decode_body, decode_json, encode_json
+from ollama_gate.wire.body import BodyLimits, decode_json, encode_json
+from ollama_gate.wire.folding import fold
 
 RECORDED = Path(__file__).parent.parent / "data" / "wire"
 CHAT = FIELDS["/api/chat"]
@@ -26,21 +26,6 @@ def refusal_of(raw: bytes, limits: BodyLimits | None = None) -> Refusal:
 def recorded(name: str) -> dict[str, Any]:
     exchange: dict[str, Any] = json.loads((RECORDED / f"{name}.json").read_text())
     return exchange
-
-
-def test_a_body_is_decompressed_decoded_and_folded() -> None:
-    raw = gzip.compress(b'{"Model":"llama3.2:1b","messages":[{"role":"user","Content":"hi"}],"options":{"NUM_CTX":1}}')
-    assert decode_body(raw, "gzip", CHAT) == {
-        "model": "llama3.2:1b",
-        "messages": [{"role": "user", "content": "hi"}],
-        "options": {"NUM_CTX": 1},
-    }
-
-
-def test_the_decoded_size_is_limited_on_the_way() -> None:
-    with pytest.raises(Refused) as caught:
-        decode_body(gzip.compress(b" " * 2000), "gzip", CHAT, BodyLimits(decoded_bytes=1999))
-    assert caught.value.refusal.status == 413
 
 
 # --- what Ollama was recorded to do
@@ -74,7 +59,7 @@ def test_an_empty_body_is_refused_in_ollamas_words(raw: bytes) -> None:
 def test_a_key_that_ollama_read_twice_is_refused(name: str) -> None:
     exchange = recorded(name)
     with pytest.raises(Refused) as caught:
-        decode_body(exchange["request"]["body"].encode(), None, CHAT)
+        fold(decode_json(exchange["request"]["body"].encode()), CHAT)
     assert (caught.value.refusal.status, caught.value.refusal.code) == (400, "ambiguous_keys")
     assert caught.value.refusal.param in {"messages", "options", "truncate"}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ollama_gate.dialects.native import FIELDS
 from ollama_gate.errors import Refusal, Refused
-from ollama_gate.wire.body import decode_body
+from ollama_gate.wire.body import decode_json
 from ollama_gate.wire.folding import first_duplicate, fold
 
 RECORDED = Path(__file__).parent.parent / "data" / "wire"
@@ -17,7 +17,7 @@ CHAT = FIELDS["/api/chat"]
 
 
 def recorded_body(name: str) -> dict[str, Any]:
-    return decode_body(json.loads((RECORDED / f"{name}.json").read_text())["request"]["body"].encode(), None, CHAT)
+    return fold(decode_json(json.loads((RECORDED / f"{name}.json").read_text())["request"]["body"].encode()), CHAT)
 
 
 def refusal_of(body: dict[str, Any]) -> Refusal:
