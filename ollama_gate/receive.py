@@ -18,7 +18,7 @@ from ollama_gate.config import Config
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import InferenceRequest, Json
 from ollama_gate.wire.body import decode_json
-from ollama_gate.wire.encoding import decode_content
+from ollama_gate.wire.encoding import decode_content, too_large
 from ollama_gate.wire.payloads import StandIns, TooMuchText, in_pieces, lift
 
 T = TypeVar("T")
@@ -208,12 +208,12 @@ def body_at_hand(request: web.BaseRequest, limit: int) -> bytes | None:
     """
     length = request.content_length
     if length is not None and length > limit:
-        raise Refused(too_large(limit))
+        raise too_large(limit)
     if not request.content.is_eof():
         return None
     whole = _here(request)
     if len(whole) > limit:
-        raise Refused(too_large(limit))
+        raise too_large(limit)
     return whole
 
 
@@ -239,11 +239,11 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes | bytearray:
             long += whole
         long += data
         if len(long) > limit:
-            raise Refused(too_large(limit))
+            raise too_large(limit)
         if not data:
             break
     if len(whole) > limit:
-        raise Refused(too_large(limit))
+        raise too_large(limit)
     return long or whole
 
 
@@ -275,7 +275,7 @@ async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
     """
     length = request.content_length
     if length is not None and length > limit:
-        raise Refused(too_large(limit))
+        raise too_large(limit)
     if "Content-Type" not in request.headers:
         raise Refused(_not_a_form("it has no Content-Type"))
     await say_continue(request)
@@ -288,11 +288,11 @@ async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
             data = bytearray()
             size += _PART + sum(len(name) + len(value) for name, value in part.headers.items())
             if size > limit:
-                raise Refused(too_large(limit))
+                raise too_large(limit)
             while piece := await part.read_chunk():
                 size += len(piece)
                 if size > limit:
-                    raise Refused(too_large(limit))
+                    raise too_large(limit)
                 data += piece
             name = part.name or ""
             fields[name] = bytes(data) if name == "file" else data.decode("utf-8", "replace")
@@ -321,18 +321,6 @@ def too_much_text(limit: int) -> Refusal:
         "text_too_large",
         f"the request has more than {limit} bytes beside its images, the most text that this gate takes "
         "(server.max_text). Send less text.",
-        details={"limit_bytes": limit},
-        headers={"x-should-retry": "false"},
-    )
-
-
-def too_large(limit: int) -> Refusal:
-    """The refusal of a body by its bytes; never used for tokens, because agents read 413 differently."""
-    return Refusal(
-        413,
-        "body_too_large",
-        f"the request body is larger than {limit} bytes, the most that this gate takes (server.max_body). "
-        "Send fewer or smaller images, or ask the operator for a higher limit.",
         details={"limit_bytes": limit},
         headers={"x-should-retry": "false"},
     )

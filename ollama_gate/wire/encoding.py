@@ -54,7 +54,7 @@ def decode_content(raw: bytes | bytearray, content_encoding: str | None, limit: 
     if len(codings) > _MOST_CODINGS:
         raise _unsupported(f"Content-Encoding names {len(codings)} codings; at most {_MOST_CODINGS} are undone.")
     if len(raw) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     for coding in reversed(codings):
         raw = _DECODERS[coding](raw, limit)
     return raw
@@ -97,7 +97,7 @@ def _inflate(raw: bytes | bytearray, window_bits: int, out: bytearray, limit: in
         except zlib.error as error:
             raise _broken(coding, "its data is corrupt") from error
         if len(out) > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
     return raw[position - len(stream.unused_data) :]
 
 
@@ -119,7 +119,7 @@ def _zstd(raw: bytes | bytearray, limit: int) -> bytearray:
             except zstandard.ZstdError as error:
                 raise _broken("zstd", "its data is corrupt, or its window is larger than 8 MiB") from error
             if len(out) > limit:
-                raise _too_large(limit)
+                raise too_large(limit)
         rest = rest[position - len(frame.unused_data) :]
         if not rest:
             return out
@@ -134,13 +134,16 @@ _DECODERS: dict[str, Callable[[bytes | bytearray, int], bytearray]] = {
 }
 
 
-def _too_large(limit: int) -> Refused:
+def too_large(limit: int) -> Refused:
+    """The refusal of a body by its bytes; never used for tokens, because agents read 413 differently."""
     return Refused(
         Refusal(
             status=413,
             code="body_too_large",
-            message=f"The request body has more than {limit} bytes (decompressed). Send less, or raise the limit.",
+            message=f"The request body is larger than {limit} bytes, the most that this gate takes (server.max_body), "
+            "compressed or not. Send fewer or smaller images, or ask the operator for a higher limit.",
             details={"limit_bytes": limit},
+            headers={"x-should-retry": "false"},
         )
     )
 

@@ -145,6 +145,7 @@ def test_the_limit_is_on_the_decoded_size_and_exact(coding: str | None) -> None:
     refusal = refusal_of(packed, coding, len(TEXT) - 1)
     assert (refusal.status, refusal.code) == (413, "body_too_large")
     assert refusal.details == {"limit_bytes": len(TEXT) - 1}
+    assert refusal.headers == {"x-should-retry": "false"}
 
 
 @pytest.mark.slow
