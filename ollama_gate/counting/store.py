@@ -48,24 +48,6 @@ class TokenizerSource:
     """A published tokenizer to take instead (`published.py`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizerStatus:
-    """How it stands with one model's tokenizer."""
-
-    digest: str
-    model: str
-    state: str
-    """`ready`, `building` or `failed`."""
-    why: str = ""
-    """Why it failed, for people."""
-    source: str = ""
-    """What it was made from: `cache`, `blob`, `show` or `file`."""
-    seconds: float = 0.0
-    """How long that took."""
-    resident: int = 0
-    """Bytes of memory its process holds."""
-
-
 def place(cache: Path, digest: str) -> Path:
     """The file of a model's built tokenizer, whatever characters its digest is made of."""
     return cache / f"{blake2b(digest.encode(), digest_size=20).hexdigest()}.tokenizer"
@@ -78,7 +60,6 @@ class _Entry:
     building: asyncio.Task[RemoteTokenizer] | None = None
     failure: CountingError | None = None
     retry_at: float = 0.0
-    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -133,10 +114,6 @@ class TokenizerStore:
         building = [entry.building for entry in self._entries.values() if entry.building is not None]
         await asyncio.gather(*map(asyncio.shield, building), return_exceptions=True)
 
-    def status(self) -> tuple[TokenizerStatus, ...]:
-        """How it stands with every model that was asked for."""
-        return tuple(self._status(entry) for entry in self._entries.values())
-
     async def close(self) -> None:
         """End all processes."""
         building = [entry.building for entry in self._entries.values() if entry.building is not None]
@@ -155,21 +132,6 @@ class TokenizerStore:
         entry.source = source
         return entry
 
-    def _status(self, entry: _Entry) -> TokenizerStatus:
-        source = entry.source
-        if entry.tokenizer is not None and entry.tokenizer.alive:
-            return TokenizerStatus(
-                source.digest,
-                source.model,
-                "ready",
-                source=entry.tokenizer.source,
-                seconds=entry.seconds,
-                resident=entry.tokenizer.worker.resident(),
-            )
-        if entry.building is not None:
-            return TokenizerStatus(source.digest, source.model, "building")
-        return TokenizerStatus(source.digest, source.model, "failed", why=str(entry.failure or "its process ended"))
-
     async def _build(self, entry: _Entry) -> RemoteTokenizer:
         started = self.clock()
         try:
@@ -184,8 +146,8 @@ class TokenizerStore:
         finally:
             entry.building = None
         entry.tokenizer = tokenizer
-        entry.seconds = self.clock() - started
-        log.info("tokenizer ready", model=entry.source.model, source=tokenizer.source, seconds=round(entry.seconds, 2))
+        seconds = round(self.clock() - started, 2)
+        log.info("tokenizer ready", model=entry.source.model, source=tokenizer.source, seconds=seconds)
         await self._make_room(entry)
         return tokenizer
 
@@ -224,12 +186,12 @@ class TokenizerStore:
         """Unload what was not used for longest until the rest fits, but never the newest and none that is counting."""
         others = (entry for entry in self._entries.values() if entry is not newest)
         loaded = [(entry, entry.tokenizer) for entry in others if entry.tokenizer is not None]
-        total = sum(self._status(entry).resident for entry in (newest, *(entry for entry, _ in loaded)))
+        total = sum(map(_resident, (newest, *(entry for entry, _ in loaded))))
         for entry, tokenizer in sorted(loaded, key=lambda pair: pair[1].last_use):
             if total <= self.memory_limit:
                 return
             if not tokenizer.busy:
-                total -= self._status(entry).resident
+                total -= _resident(entry)
                 await self._unload(entry)
 
     async def _unload(self, entry: _Entry) -> None:
@@ -237,6 +199,12 @@ class TokenizerStore:
         if tokenizer is not None:
             tokenizer.alive = False
             await _uninterrupted(partial(tokenizer.worker.end, patience=2.0))
+
+
+def _resident(entry: _Entry) -> int:
+    """Bytes of memory that a tokenizer's process holds; 0 where there is none."""
+    tokenizer = entry.tokenizer
+    return tokenizer.worker.resident() if tokenizer is not None and tokenizer.alive else 0
 
 
 def _check(outcome: Mapping[str, Any]) -> None:
