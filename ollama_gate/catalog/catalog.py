@@ -207,7 +207,7 @@ class Catalog:
         body = {"model": card.name, "verbose": True}
         status, raw = await self._ollama.exchange("POST", "/api/show", body, within=60.0)
         if status != 200:
-            raise UpstreamError(f"/api/show answered {status}")
+            raise UpstreamBroken(f"/api/show answered {status}")
         return raw
 
     def met(self, told: Any) -> None:

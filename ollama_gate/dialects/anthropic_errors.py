@@ -34,9 +34,9 @@ def error_object(status: int, message: str, request_id: str | None = None) -> di
     return found
 
 
-def render_refusal(refusal: Refusal, request_id: str | None = None) -> tuple[bytes, str]:
+def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
     """A refusal of the gate's own and its content type; the facts for programs stand beside `error`."""
-    found = error_object(refusal.status, refusal.message, request_id)
+    found = error_object(refusal.status, refusal.message)
     found["code"] = refusal.code
     found["param"] = refusal.param
     if refusal.details:

@@ -16,7 +16,7 @@ from aiohttp import web
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.dialects import openai
 from ollama_gate.dialects.go_json import go_json
-from ollama_gate.errors import Refusal, Refused
+from ollama_gate.errors import Refusal, Refused, UpstreamBroken
 from ollama_gate.receive import read_body
 from ollama_gate.requests import Json
 from ollama_gate.turn import Phase, Turn, Verdict
@@ -53,8 +53,8 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
     """Answer from what is known, or let Ollama answer.
 
     Raises:
-        Refused: a caller that may use some models only asks for more than one of them plainly.
-        UpstreamError: Ollama does not answer the gate.
+        Refused: what a caller asks that may use some models only.
+        UpstreamError: Ollama does not answer the gate, or not with what such a caller can be shown some of.
     """
     raw: bytes | None = None
     restricted = turn.caller if turn.caller is not None and turn.caller.restricted else None
@@ -78,7 +78,7 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
             told = with_bare_names(told)
     if told is None:
         if restricted is not None and path != SHOW:  # an error of Ollama's, who knows of which models
-            raise Refused(Refusal(502, "upstream_failed", "Ollama does not list its models", type="api_error"))
+            raise UpstreamBroken("it does not list its models")
         return await gate.pass_on(request, path, turn, raw)
     if restricted is not None and path != SHOW:
         told = _allowed(answer_of(told), restricted)
