@@ -32,6 +32,7 @@ _PARTS: Final = (("messages", "blue"), ("tools", "magenta"), ("template", "cyan"
 @click.option(
     "--route", metavar="PATH", help="Route that a request body is for, as /v1/messages. Default: by its fields."
 )
+@click.option("--compact", is_flag=True, help="Show what compaction would make of a chat over its budget, too.")
 @gate_options
 @config_option
 @json_option
@@ -42,6 +43,7 @@ def command(
     *,
     model: str | None,
     route: str | None,
+    compact: bool,
     gate: Named,
     path: Path | None,
     as_json: bool,
@@ -53,7 +55,11 @@ def command(
     refused, 2 when one cannot be counted, 3 when the gate does not answer.
     """
     running = Running.named(gate, configuration(path)[0])
-    question = "/gate/count?detail=1" + (f"&route={quote(route, safe='/')}" if route else "")
+    question = (
+        "/gate/count?detail=1"
+        + ("&compact=1" if compact else "")
+        + (f"&route={quote(route, safe='/')}" if route else "")
+    )
     asked = files or (cast("BinaryIO", click.open_file("-", "rb")),)
     answers: list[tuple[str, dict[str, Any]]] = []
     for file in _seen_to(asked):
@@ -132,9 +138,31 @@ def picture(answer: Mapping[str, Any]) -> list[Text | Table]:
             table.add_row(Text(f"■ {name}", style=style), f"{number:,}")
     if table.row_count:
         lines.append(table)
+    lines += _compaction(answer)
     for title, shares, name in (("messages", "per_message", "role"), ("tools", "per_tool", "name")):
         lines += _shares(title, mappings(answer, shares), name)
     return lines
+
+
+def _compaction(answer: Mapping[str, Any]) -> list[Text | Table]:
+    """What compaction would make of it, where that was asked."""
+    told = answer.get("compaction")
+    if not isinstance(told, Mapping):
+        return []
+    outcome = told.get("outcome")
+    if outcome == "not_needed":
+        return [Text("compaction: not needed, it fits the budget", style="dim")]
+    off = [] if told.get("on") else [Text("it is off for this model; `compaction = true` switches it on", style="dim")]
+    if "to" not in told:
+        return [Text(f"compaction would not help: {told.get('why')}", style="yellow"), *off]
+    numbers = [_number(told, name) for name in ("from", "to", "messages", "messages_after", "whole")]
+    before, after, messages, left, whole = (f"{number:,}" for number in numbers)
+    taken = " by a compaction made before" if outcome == "reused" else ""
+    return [
+        Text(f"compaction: {before} → {after} tokens{taken}", style="green"),
+        Text(f"of {messages} messages {whole} stay whole; {left} would be sent"),
+        *off,
+    ]
 
 
 def _shares(title: str, shares: list[Mapping[str, Any]], name: str) -> list[Text | Table]:

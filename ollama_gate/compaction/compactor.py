@@ -128,8 +128,12 @@ class Compactor:
         """End the worker."""
         await self.worker.close()
 
-    async def compact(self, case: Case) -> Compacted:
+    async def compact(self, case: Case, *, keeps: bool = True) -> Compacted:
         """A request over its budget, made to fit it within the deadline; a model that has to be loaded comes on top.
+
+        Args:
+            case: the request.
+            keeps: put originals and checkpoint away, as before it is sent; not where it only is to be seen.
 
         Raises:
             NotCompacted: it is to be refused.
@@ -139,8 +143,8 @@ class Compactor:
             # The first count may have to wait until Ollama has loaded the model, which is not compaction's time.
             await self._counted(case, _with(case.request, _PROBE[:1]))
             async with asyncio.timeout(self._settings.deadline):
-                reused = await self._reused(case)
-                return reused if reused is not None else await self._anew(case)
+                reused = await self._reused(case, keeps=keeps)
+                return reused if reused is not None else await self._anew(case, keeps=keeps)
         except TimeoutError:
             why = f"it took longer than {self._settings.deadline:g} s"
             raise NotCompacted(Outcome.DEADLINE, why) from None
@@ -151,7 +155,7 @@ class Compactor:
 
     # --- checkpoints
 
-    async def _reused(self, case: Case) -> Compacted | None:
+    async def _reused(self, case: Case, *, keeps: bool) -> Compacted | None:
         conversation, model = conversation_of(case.request), case.card.key
         checkpoint = await self._checkpoints.latest_checkpoint(conversation, model)
         if checkpoint is None:
@@ -166,16 +170,18 @@ class Compactor:
         count = await self._counted(case, request)
         if count.at_most > case.room.budget:
             return None
-        await self._keep(conversation, model, done)
+        if keeps:
+            await self._keep(conversation, model, done)
         return Compacted(request, count, Outcome.REUSED, done.replaced)
 
     # --- a new plan
 
-    async def _anew(self, case: Case) -> Compacted:
+    async def _anew(self, case: Case, *, keeps: bool) -> Compacted:
         done, request, count = await self._planned(case, await self._measured(case))
         conversation, model = conversation_of(case.request), case.card.key
-        await self._keep(conversation, model, done)
-        await self._checkpoints.keep_checkpoint(conversation, model, done.checkpoint)
+        if keeps:
+            await self._keep(conversation, model, done)
+            await self._checkpoints.keep_checkpoint(conversation, model, done.checkpoint)
         return Compacted(request, count, Outcome.NEW, done.replaced)
 
     async def _planned(self, case: Case, terms: Terms) -> tuple[Made, InferenceRequest, PromptCount]:

@@ -274,6 +274,19 @@ _SCHEMAS: Final[Mapping[str, Any]] = {
             "limit": _WHOLE,
             "limit_is": _TEXT,
             "over": {"type": "array", "items": _WHOLE},
+            "compaction": {
+                "type": "object",
+                "required": ["on", "from", "outcome"],
+                "properties": {
+                    "on": _FLAG,
+                    "from": _WHOLE,
+                    "outcome": _TEXT,
+                    "why": _TEXT,
+                    **dict.fromkeys(
+                        ("to", "at_most", "messages", "messages_after", "whole", "shortened_or_dropped"), _WHOLE
+                    ),
+                },
+            },
         },
     },
 }
@@ -329,6 +342,12 @@ _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
                     "name": "detail",
                     "in": "query",
                     "description": "What each message and tool takes, too.",
+                    "schema": _TEXT,
+                },
+                {
+                    "name": "compact",
+                    "in": "query",
+                    "description": "What compaction would make of it, too, where it is over its budget.",
                     "schema": _TEXT,
                 },
             ],

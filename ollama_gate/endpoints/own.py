@@ -8,6 +8,7 @@ from aiohttp import web
 
 from ollama_gate import __version__, dashboard
 from ollama_gate.catalog.card import ModelCard
+from ollama_gate.compaction.compactor import Case, NotCompacted
 from ollama_gate.dialects.lane import Lane
 from ollama_gate.endpoints import chunk, openapi
 from ollama_gate.errors import CountingError, Refusal, Refused
@@ -124,7 +125,7 @@ class OwnEndpoints:
     async def _count(self, request: web.BaseRequest, caller: "Caller | None") -> web.Response:
         """Count a body as if it were sent, and say what the verdict would be; nothing is run."""
         pipeline = self._gate.wiring.pipeline
-        inference = await self._inference(request)
+        inference, size = await self._inference(request)
         if caller is not None:
             caller.require_model(inference.model)
         count, applied, card = await pipeline.judge_only(inference)
@@ -160,6 +161,9 @@ class OwnEndpoints:
             }
             if _yes(request.query.get("detail")):
                 told |= await self._detail(inference, card)
+            if _yes(request.query.get("compact")) and inference.kind is Kind.CHAT:
+                case = Case(inference, card, room, applied.policy.image_tokens, size)
+                told["compaction"] = await self._compacted(case, count, on=applied.policy.compaction)
         return _answer(told)
 
     async def _detail(self, inference: InferenceRequest, card: ModelCard) -> dict[str, Any]:
@@ -173,11 +177,33 @@ class OwnEndpoints:
             "per_tool": [{"name": share.name, "tokens": share.tokens} for share in shares.tools],
         }
 
-    async def _inference(self, request: web.BaseRequest) -> InferenceRequest:
+    async def _compacted(self, case: Case, before: PromptCount, *, on: bool) -> dict[str, Any]:
+        """What compaction would make of a chat that is over its budget; nothing is sent, archived or remembered."""
+        told: dict[str, Any] = {"on": on, "from": before.tokens}
+        if before.at_most <= case.room.budget:
+            return {**told, "outcome": "not_needed"}
+        try:
+            done = await self._gate.wiring.compactor.compact(case, keeps=False)
+        except NotCompacted as no:
+            return {**told, "outcome": str(no.outcome), "why": str(no)}
+        messages, after = case.messages, done.request.body["messages"]
+        return {
+            **told,
+            "outcome": str(done.outcome),
+            "to": done.count.tokens,
+            "at_most": done.count.at_most,
+            "messages": len(messages),
+            "messages_after": len(after),
+            "whole": len(messages) - len(done.replaced),
+            "shortened_or_dropped": len(done.replaced),
+        }
+
+    async def _inference(self, request: web.BaseRequest) -> tuple[InferenceRequest, int]:
+        """What the body asks for, and its bytes."""
         received = await receive(request, body_limit(self._gate.config))
         route, tools = request.query.get("route"), self._gate.config.dialects.server_tools
         _, inference = await received.understood(lambda body: _lane(route, body).read(body, request.headers, tools))
-        return inference
+        return inference, received.size
 
     async def _tokenize(self, request: web.BaseRequest, caller: "Caller | None") -> web.Response:
         """Ids and pieces of a text, as the model's engine cuts it."""

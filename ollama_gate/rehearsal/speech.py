@@ -3,6 +3,8 @@
 It obeys a few phrases in the last user message:
 
 * `call tool NAME`, optionally `with {"json": "arguments"}`: a tool call;
+* `use a tool` and the like: a call of the first that is offered; a word of one's name, as *weather* is of
+  `get_current_weather`, in a short question: a call of that one;
 * `say exactly: TEXT`: that text;
 * `write N tokens`: an answer of that length.
 """
@@ -18,6 +20,10 @@ from typing import Any
 from ollama_gate.rehearsal.vocabulary import Encoder
 
 _CALL = re.compile(r"call tool ([\w.-]+)(?: with (\{.*\}))?", re.DOTALL)
+_USE = re.compile(r"\b(?:use|call|try|invoke|run) (?:a|an|the|any|one|your)\b[^.?!]{0,40}\btools?\b", re.IGNORECASE)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_SHORT = 300
+"""Characters of a question in which the words of a tool's name are looked for."""
 _SAY = re.compile(r"say exactly: ?(.+)", re.DOTALL)
 _WRITE = re.compile(r"write (\d+) tokens")
 _CONTROL = re.compile(r"<\|[^|<>]*\|>")
@@ -65,8 +71,8 @@ def compose(heard: Heard, vocabulary: Encoder) -> Said:
         return Said(length=heard.tokens)
     if heard.format:
         return Said(thinking, json.dumps(_instance(heard.format)))
-    if heard.tools and (asked := _CALL.search(heard.last_user)):
-        return Said(thinking, calls=[{"name": asked[1], "arguments": _arguments(asked[1], asked[2], heard.tools)}])
+    if heard.tools and (call := _call(heard)):
+        return Said(thinking, calls=[call])
     if asked := _SAY.search(heard.last_user):
         return Said(thinking, asked[1])
     if asked := _WRITE.search(heard.last_user):
@@ -88,6 +94,19 @@ def filler(vocabulary: Encoder) -> Iterator[tuple[int, str]]:
 def _verse(vocabulary: Encoder) -> Sequence[tuple[int, str]]:
     lines = (f" Line {at} of a rehearsal, which goes on until it is told to stop." for at in range(1, 100))
     return [(token, vocabulary.decode([token])) for line in lines for token in vocabulary.encode(line)]
+
+
+def _call(heard: Heard) -> Mapping[str, Any] | None:
+    """The tool call that the last message asks for, if it does."""
+    text = heard.last_user
+    if asked := _CALL.search(text):
+        return {"name": asked[1], "arguments": _arguments(asked[1], asked[2], heard.tools)}
+    names = [name for tool in heard.tools if (name := str(tool.get("function", {}).get("name") or ""))]
+    wanted = names[:1] if _USE.search(text) else []
+    if not wanted and len(text) <= _SHORT:
+        said = {word.lower() for word in _WORD.findall(text)}
+        wanted = [name for name in names if said & {word.lower() for word in _WORD.findall(name) if len(word) > 4}]
+    return {"name": wanted[0], "arguments": _arguments(wanted[0], None, heard.tools)} if wanted else None
 
 
 def _arguments(name: str, given: str | None, tools: Sequence[Mapping[str, Any]]) -> Any:

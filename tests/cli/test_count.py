@@ -167,3 +167,23 @@ def test_a_gate_that_wants_a_key_says_how_to_give_it(gate: Canned) -> None:
     done = count(gate, "text", "-m", "x")
     assert done.exit_code == 2
     assert "Say --key KEY, or set OLLAMA_API_KEY" in done.stderr
+
+
+DONE = {"on": True, "from": 9000, "outcome": "new", "to": 3500, "messages": 40, "messages_after": 21, "whole": 12}
+
+
+@pytest.mark.parametrize(
+    ("compaction", "said"),
+    [
+        (DONE, "compaction: 9,000 → 3,500 tokens\nof 40 messages 12 stay whole; 21 would be sent"),
+        (
+            {**DONE, "outcome": "reused", "on": False},
+            "by a compaction made before\nof 40 messages 12 stay whole; 21 would be sent\nit is off for this",
+        ),
+        ({"on": True, "from": 9, "outcome": "not_needed"}, "not needed, it fits the budget"),
+        ({"on": True, "from": 9, "outcome": "deadline", "why": "it took 4 s"}, "would not help: it took 4 s"),
+    ],
+)
+def test_what_compaction_would_make_of_it_is_shown(gate: Canned, compaction: dict[str, Any], said: str) -> None:
+    gate.answers[f"{COUNT}&compact=1"] = (200, {**ANSWER, "compaction": compaction})
+    assert said in count(gate, "text", "-m", "x", "--compact").stdout

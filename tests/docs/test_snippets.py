@@ -35,8 +35,10 @@ def named(text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", list(blocks(CLIENTS, "python")), ids=named)
-async def test_programs_of_clients_end_with_a_refusal_that_they_know(program: str) -> None:
+@pytest.mark.parametrize(
+    "program", [text for page in (ROOT / "README.md", CLIENTS) for text in blocks(page, "python")], ids=named
+)
+async def test_programs_of_clients_run_and_know_a_refusal(program: str) -> None:
     needed = re.search(r"^(?:import|from) (\w+)", program, re.MULTILINE)
     assert needed is not None
     if importlib.util.find_spec(needed[1]) is None:
@@ -50,7 +52,8 @@ async def test_programs_of_clients_end_with_a_refusal_that_they_know(program: st
         printed = (await process.communicate())[0].decode()
     assert process.returncode == 0, printed
     if "except" not in program:
-        return  # it only says how the client is made
+        assert ("tokens reached it" in printed) is ("print(" in program)  # else it only says how the client is made
+        return
     assert re.search(r"400 prompt is too long|context_length_exceeded messages|prompt is too long", printed), printed
 
 

@@ -1,0 +1,58 @@
+"""/gate/count?compact=1: what compaction would make of a conversation, with nothing sent, archived or remembered."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import long_talks
+from support.cases import Front
+from support.gate import metric
+from support.shortened import compacting, sent
+
+
+def body(talk: list[Any], **more: Any) -> dict[str, Any]:
+    return {"model": "long", "stream": False, "options": {"num_predict": 2}, "messages": talk, **more}
+
+
+async def asked(line: Front, talk: list[Any], **more: Any) -> dict[str, Any]:
+    told: dict[str, Any] = (await line.ask("/gate/count?compact=1", body(talk, **more))).json
+    return told
+
+
+@pytest.mark.slow
+async def test_it_says_what_then_happens_and_leaves_no_trace(tmp_path: Path) -> None:
+    talk = long_talks.long_talk()
+    archive = {"enabled": True, "url": f"sqlite:///{tmp_path / 'archive.db'}"}
+    async with compacting(13_000, archive=archive) as line:
+        await line.ask("/api/chat", body([{"role": "user", "content": "hi"}]))
+        told = await asked(line, talk)
+        again = await asked(line, talk)
+        assert len(sent(line)) == 1
+        assert metric(line.gate, "archive_messages_total", kind="new") == 0
+        reply = await line.ask("/api/chat", body(talk))
+        after = await asked(line, talk)
+        assert metric(line.gate, "archive_messages_total", kind="new") == len(talk)
+    compaction = told["compaction"]
+    assert told["verdict"] == "compact"
+    assert again == told
+    assert (compaction["outcome"], compaction["on"]) == ("new", True)
+    assert (compaction["from"], compaction["to"]) == (told["tokens"], int(reply.gate("compacted-to") or 0))
+    assert reply.gate("checkpoint") == "new"
+    assert compaction["messages"] == len(talk) == compaction["whole"] + compaction["shortened_or_dropped"]
+    assert compaction["messages_after"] == len(sent(line)[-1].json()["messages"])
+    assert after["compaction"]["outcome"] == "reused"
+
+
+async def test_it_says_so_where_it_is_off_not_needed_or_no_help() -> None:
+    short, stuck = [{"role": "user", "content": "hi"}], [{"role": "user", "content": "word " * 20_000}]
+    async with compacting(2_000, defaults={"compaction": False}) as line:
+        fits = await asked(line, short)
+        whole = await asked(line, stuck)
+        silent = (await line.ask("/gate/count", body(stuck))).json
+        assert sent(line) == []
+    assert fits["compaction"] == {"on": False, "from": fits["tokens"], "outcome": "not_needed"}
+    assert (whole["verdict"], whole["compaction"]["on"]) == ("refuse", False)
+    assert whole["compaction"]["outcome"] == "does_not_fit"
+    assert whole["compaction"]["why"]
+    assert "compaction" not in silent
