@@ -74,6 +74,7 @@ async def chat(call: Call, form: Form) -> AsyncGenerator[Answer]:
             form.get("tools") or (),
             bool(think),
             form.get("format") or None,
+            all(message["role"] != "assistant" for message in said),
             _asked_tokens(options),
         )
         task = _task(call, model, options, heard, images, native=prompter.native)
@@ -126,7 +127,7 @@ async def complete(call: Call, form: Form) -> AsyncGenerator[Answer]:
             return
         _answerable(model, form, images)
         ids = prompter.tokens(text, images=images, native_route=False)
-        heard = Heard(ids, prompt, (), bool(think), form.get("format") or None, _asked_tokens(options))
+        heard = Heard(ids, prompt, (), bool(think), form.get("format") or None, tokens=_asked_tokens(options))
         task = _task(call, model, options, heard, images, native=False)
         written = ""
         async with aclosing(generate(runner, task, call.entry, call.service.journal)) as spoken:

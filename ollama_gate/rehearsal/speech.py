@@ -4,7 +4,7 @@ It obeys a few phrases in the last user message:
 
 * `call tool NAME`, optionally `with {"json": "arguments"}`: a tool call;
 * `use a tool` and the like: a call of the first that is offered; a word of one's name, as *weather* is of
-  `get_current_weather`, in a short question: a call of that one;
+  `get_current_weather`, in a short first question: a call of that one;
 * `say exactly: TEXT`: that text;
 * `write N tokens`: an answer of that length.
 """
@@ -43,6 +43,8 @@ class Heard:
     thinking: bool = False
     format: Any = None
     """None, "json" or a JSON schema."""
+    first: bool = False
+    """Whether nothing was answered in this conversation before."""
     tokens: int | None = None
     """Answer with exactly so many tokens (option `rehearsal_tokens`)."""
 
@@ -103,7 +105,7 @@ def _call(heard: Heard) -> Mapping[str, Any] | None:
         return {"name": asked[1], "arguments": _arguments(asked[1], asked[2], heard.tools)}
     names = [name for tool in heard.tools if (name := str(tool.get("function", {}).get("name") or ""))]
     wanted = names[:1] if _USE.search(text) else []
-    if not wanted and len(text) <= _SHORT:
+    if not wanted and heard.first and len(text) <= _SHORT:
         said = {word.lower() for word in _WORD.findall(text)}
         wanted = [name for name in names if said & {word.lower() for word in _WORD.findall(name) if len(word) > 4}]
     return {"name": wanted[0], "arguments": _arguments(wanted[0], None, heard.tools)} if wanted else None
