@@ -49,7 +49,7 @@ class ConnectionLimits:
 
 
 class TooSlow(HttpProcessingError):
-    """A client sends its body more slowly than anybody honest does."""
+    """A client sends its body more slowly than `ConnectionLimits.body_rate` allows; it is answered with 408."""
 
     def __init__(self, rate: int) -> None:
         """Say how slow is too slow."""
@@ -95,7 +95,7 @@ class ClientConnection(web.RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget it."""
+        """Count one connection less for its client."""
         if self._client:
             left = self._server.open_by[self._client] - 1
             if left > 0:
@@ -154,7 +154,7 @@ class ClientConnection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answer what is no HTTP, or failed before the gate had it; in Ollama's shape, for nobody knows the route."""
+        """Answer what is not HTTP, or failed before the gate had it; in Ollama's shape, for the route is not known."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun: it cannot become an error")
         # The first sentence says what is wrong; what follows shows what was sent.
@@ -188,7 +188,7 @@ class ClientServer(web.Server):
         """Connections by client address; this machine's own are not counted."""
 
     def __call__(self) -> web.RequestHandler:
-        """One more connection."""
+        """Make the protocol of one more connection."""
         return ClientConnection(self, loop=asyncio.get_running_loop(), **self._how)
 
     async def watch(self) -> None:

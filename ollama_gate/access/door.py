@@ -48,7 +48,7 @@ class Caller:
         return bool(self.key.models)
 
     def require_model(self, name: str) -> None:
-        """Let a model be used.
+        """Refuse a model that the key does not allow.
 
         Raises:
             Refused: 403 `model_not_allowed`.
@@ -74,7 +74,7 @@ class Caller:
         self._usage = self._quotas.begin(self.key, self._clock())
 
     def book(self, count: PromptCount | None) -> None:
-        """Book the prompt that is about to be sent; one that was not counted is booked when Ollama has told its count.
+        """Book the tokens of the prompt that is about to be sent; one that was not counted is booked by `settle`.
 
         Raises:
             Refused: 429, a quota of prompt tokens is used up.
@@ -86,7 +86,7 @@ class Caller:
         self._then = now
 
     def settle(self, reported: int | None) -> None:
-        """Put what was booked roughly, by a bound or an estimate, right by Ollama's own count."""
+        """Put Ollama's own count in the place of what was booked by a bound or an estimate."""
         if reported is not None and self._then is not None and self._rough and reported != self._booked:
             self._quotas.correct(self.key, reported - self._booked, self._then)
             self._booked = reported

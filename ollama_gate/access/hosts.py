@@ -18,7 +18,7 @@ _LOCAL_ENDINGS: Final = (".localhost", ".local", ".internal")
 
 @lru_cache(maxsize=1024)
 def name_in(host: str) -> str:
-    """The name in a Host header or an origin's authority, without its port, in lower case; empty for what is none."""
+    """The name in a Host header or an origin's authority, without its port, in lower case; empty if there is none."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     name, _, port = host.rpartition(":") if host.count(":") == 1 else (host, "", "")

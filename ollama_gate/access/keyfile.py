@@ -54,7 +54,7 @@ def decode(text: bytes) -> KeyRing:
 
 
 def encode(ring: KeyRing) -> bytes:
-    """The file's text; nobody can get in with what stands there."""
+    """The file's text for these keys: hashes only, so that nobody gets in with what stands there."""
     rows = []
     for key in ring.keys:
         row = {name: value for name, value in asdict(key).items() if name not in {"digest", "limits"}}
@@ -121,7 +121,7 @@ def write(path: Path, ring: KeyRing) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Nobody else changes the file meanwhile.
+    """Hold the lock beside the file, so that nobody else changes it meanwhile.
 
     Raises:
         BadKeyFile: the lock beside it cannot be made.

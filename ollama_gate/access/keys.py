@@ -88,7 +88,7 @@ class Key:
     """May use /gate/count, /gate/tokenize and /gate/chunk."""
 
     def over(self, now: float) -> str | None:
-        """Why it lets nobody in any more; None while it does."""
+        """Why it opens nothing any more ("revoked" or "expired"); None while it is in force."""
         if self.revoked is not None:
             return "revoked"
         return "expired" if self.expires is not None and now >= self.expires else None
@@ -118,19 +118,19 @@ class KeyRing:
         return bool(self.keys)
 
     def find(self, token: str) -> Key | None:
-        """The key that a client showed, whether or not it is still good; None for what is none."""
+        """The key whose text a client showed, whether or not it is still in force; None where there is no such key."""
         key = self._by_id.get(token[_ID])
         if key is None or len(token) != _LENGTH or not token.startswith(_HEAD) or token[_ID.stop] != "_":
             return None
         return key if compare_digest(key.digest, _digest_of(token[_ID.stop + 1 :])) else None
 
     def with_key(self, key: Key) -> Self:
-        """The same ring with one more key, or with another state of one."""
+        """The same ring with one more key, or with this one in the place of the key of its id."""
         rest = tuple(one for one in self.keys if one.id != key.id)
         return type(self)((*rest, key))
 
     def named(self, name: str, now: float) -> list[Key]:
-        """Keys of this name or id that still let somebody in."""
+        """The keys of this name or id that are in force."""
         return [key for key in self.keys if name in {key.id, key.name} and key.over(now) is None]
 
 

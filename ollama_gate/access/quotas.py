@@ -22,7 +22,7 @@ _BUSY: Final = 2
 
 
 class Window:
-    """What was spent within the last so many seconds, in slots: exact to a slot, and never too little."""
+    """What was spent within the last `seconds`, kept in slots, each of which counts until all of it is too old."""
 
     __slots__ = ("_slot", "_spent", "seconds", "total")
 
@@ -35,14 +35,14 @@ class Window:
         self.total = 0
 
     def used(self, now: float) -> int:
-        """What counts now."""
+        """The amount that counts at this time."""
         spent, gone = self._spent, now - self.seconds
         while spent and (spent[0][0] + 1) * self._slot <= gone:
             self.total -= spent.popleft()[1]
         return self.total
 
     def wait(self, limit: int, amount: int, now: float) -> float:
-        """Seconds until so much more fits below the limit; 0 when it does now."""
+        """Seconds until `amount` more fits below the limit; 0 when it fits now."""
         total = self.used(now)
         if total <= 0 or total + amount <= limit:
             return 0.0
@@ -54,7 +54,7 @@ class Window:
         return self.seconds
 
     def spend(self, amount: int, now: float) -> None:
-        """Spend so much now."""
+        """Add an amount at this time."""
         number = int(now // self._slot)
         if self._spent and self._spent[-1][0] >= number:
             self._spent[-1][1] += amount
@@ -63,7 +63,7 @@ class Window:
         self.total += amount
 
     def amend(self, amount: int, then: float) -> None:
-        """Add to what was spent at a time, or take from it; nothing, where that counts no more."""
+        """Change what was spent at an earlier time by an amount, positive or negative, if it still counts."""
         number = int(then // self._slot)
         for entry in reversed(self._spent):
             if entry[0] <= number:
@@ -83,7 +83,7 @@ def _day() -> Window:
 
 @dataclass(slots=True)
 class Usage:
-    """What one key has used, whatever its limits are."""
+    """What one key has used so far, whether or not it has limits."""
 
     requests_minute: Window = field(default_factory=_minute)
     requests_day: Window = field(default_factory=_day)
@@ -150,7 +150,7 @@ class Quotas:
             usage.tokens_day.spend(tokens, now)
 
     def correct(self, key: Key, difference: int, then: float) -> None:
-        """Add to what was booked at a time, or take from it, when the true number is known."""
+        """Change what was booked at an earlier time by a difference, when the true number is known."""
         usage = self.of(key)
         usage.tokens_minute.amend(difference, then)
         usage.tokens_day.amend(difference, then)

@@ -28,7 +28,10 @@ class Certificate:
         self.context = _context(chain, private)
 
     def refresh(self) -> bool:
-        """Take changed files up; whether they had changed.
+        """Load the files again if they have changed.
+
+        Returns:
+            Whether they had.
 
         Raises:
             ConfigError: they cannot be used. What was loaded before stays in use, and they are not tried again before

@@ -195,7 +195,7 @@ class Database:
 
 
 async def despite_collisions(work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` returns, which is done again, four times at most, where another gate was at the same rows.
+    """What `work` returns; it is done again, up to four times, while another gate is at the same rows.
 
     Raises:
         Collided: it was so each time.
@@ -209,7 +209,7 @@ async def despite_collisions(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def batches(rows: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Rows, or values of a condition, as many at a time as one statement takes."""
+    """Cut rows, or values of a condition, into parts that one statement takes."""
     for start in range(0, len(rows), _ROWS):
         yield rows[start : start + _ROWS]
 

@@ -83,12 +83,12 @@ class Keeper:
         return self._problem
 
     def start(self) -> None:
-        """Begin to make it ready, and to purge on a timer; again does nothing."""
+        """Begin to make it ready, and to purge on a timer. A second call does nothing."""
         if self._maintaining is None:
             self._maintaining = spawn(self._maintain(), name="archive")
 
     async def close(self) -> None:
-        """End what runs, in its own time where that is short, and close the database."""
+        """End what runs, after a short time in which it may end by itself, and close the database."""
         self._closing.set()
         self._due.set()
         running = {task for task in (self._maintaining, self._preparing) if task is not None}
@@ -135,7 +135,7 @@ class Keeper:
             self._failed("checkpoint", failure)
 
     async def find(self, prefix: str) -> list[Message]:
-        """The messages whose hash begins so, two at most.
+        """The messages whose hash begins with a prefix; two at most, for two already mean that it is too short.
 
         Args:
             prefix: lower-case hex digits, 64 at most.

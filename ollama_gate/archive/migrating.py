@@ -32,7 +32,7 @@ async def revision(database: Database) -> str | None:
 
 
 async def require(database: Database) -> None:
-    """See that the tables are those of this version.
+    """Raise unless the tables are those of this version.
 
     Raises:
         NotMigrated: they are not; the message says what to do.
@@ -44,7 +44,7 @@ async def require(database: Database) -> None:
 
 
 async def require_known(database: Database) -> None:
-    """See that the tables are none, or of this version or an older one.
+    """Raise if the tables are of a newer version; there may be none yet.
 
     Raises:
         NotMigrated: they are of a newer one.

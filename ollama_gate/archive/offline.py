@@ -29,7 +29,7 @@ class NoArchive(Exception):
 
 
 def visit(address: str, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Do something with an archive that is there and of this version.
+    """Do something with an archive that exists and whose tables are of this version.
 
     Raises:
         NoArchive: there is no such file.
@@ -140,7 +140,7 @@ async def purge(
     size: int | None = None,
     everything: bool = False,
 ) -> Purged:
-    """Take away what any of these says, and give its room back.
+    """Take conversations away, by any of the arguments, and give their room back to the disk.
 
     Args:
         store: where it is.

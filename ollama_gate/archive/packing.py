@@ -18,7 +18,7 @@ class Damaged(ArchiveFailed):
 
 
 def pack(body: bytes) -> bytes:
-    """A body as it is stored."""
+    """Compress a body as it is stored."""
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(body)
 
 

@@ -36,7 +36,7 @@ class Query:
 
     @classmethod
     def parse(cls, text: str) -> "Query":
-        """Words, and phrases in double quotes.
+        """Read a query: words, and phrases in double quotes.
 
         Raises:
             BadQuery: there is nothing to look for, or too much.

@@ -69,7 +69,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search came to."""
+    """The result of a search."""
 
     matches: tuple[Match, ...]
     searched: int
@@ -115,7 +115,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What went."""
+    """What was taken away."""
 
     conversations: int = 0
     messages: int = 0
@@ -123,14 +123,14 @@ class Purged:
     """As stored."""
 
     def __add__(self, other: "Purged") -> "Purged":
-        """Both together."""
+        """The sum of both."""
         return Purged(
             self.conversations + other.conversations, self.messages + other.messages, self.bytes + other.bytes
         )
 
 
 def prefix_of(asked: str) -> str | None:
-    """A hash or the start of one as it is looked up; None where it is none, or too short to tell messages apart."""
+    """A hash, or the start of one, in lower case; None where it is not hex, or too short to tell messages apart."""
     prefix = asked.lower()
     return prefix if SHORTEST_PREFIX <= len(prefix) <= LONGEST_PREFIX and _HEX.issuperset(prefix) else None
 

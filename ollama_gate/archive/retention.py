@@ -18,11 +18,11 @@ Report = Callable[[Purged], None]
 
 
 def _quiet(_: Purged) -> None:
-    """Nobody watches."""
+    """Report to nobody."""
 
 
 async def purge_older(database: Database, before: float, report: Report = _quiet) -> Purged:
-    """Take away the conversations that were compacted last before a time, and the messages that only they held.
+    """Take away the conversations that were last compacted before a time, and the messages that only they held.
 
     Args:
         database: where they are.
@@ -85,7 +85,7 @@ async def purge_conversation(database: Database, name: str) -> Purged:
 
 
 async def stored_bytes(database: Database) -> int:
-    """What messages and checkpoints take as they are stored.
+    """Bytes that messages and checkpoints take as they are stored, compressed.
 
     Raises:
         ArchiveFailed: it cannot be asked.

@@ -39,7 +39,7 @@ class Store:
         self._now = now
 
     async def keep(self, name: str, model: str, originals: Sequence[Original]) -> Tally:
-        """Keep messages of a conversation; all of them, or none. Those that are new to it come after those it has.
+        """Keep messages of a conversation, all of them or none. Those that are new to it come after those that it has.
 
         Raises:
             ArchiveFailed: none were kept.
@@ -81,7 +81,7 @@ class Store:
         return int((await connection.execute(statement.returning(conversation.c.id))).scalar_one())
 
     async def find(self, prefix: str) -> list[Message]:
-        """The messages whose hash begins so, two at most: more than one means that the prefix is too short.
+        """The messages whose hash begins with a prefix; two at most, for two already mean that it is too short.
 
         Args:
             prefix: lower-case hex digits, 64 at most.

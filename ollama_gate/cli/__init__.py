@@ -25,7 +25,7 @@ COMMANDS: Final = (
 
 
 class NoAnswer(click.ClickException):
-    """Somebody who was asked did not answer, or not as expected."""
+    """The gate, Ollama or a database did not answer, or not as expected."""
 
     exit_code = NO_ANSWER
 

@@ -8,12 +8,12 @@ from typing import Any
 
 
 def mapping(holder: Any, name: str) -> Mapping[str, Any]:
-    """The object that stands under a name in another one; an empty one where there is none."""
+    """The object under a name of another object; empty where there is none."""
     value = holder.get(name) if isinstance(holder, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
 def mappings(holder: Any, name: str) -> list[Mapping[str, Any]]:
-    """The objects in the list that stands under a name; what is no object in it is passed over."""
+    """The objects in the list under a name of an object; everything else in the list is passed over."""
     value = holder.get(name) if isinstance(holder, Mapping) else None
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

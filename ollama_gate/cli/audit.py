@@ -48,7 +48,7 @@ What the next session must know, in a page. Written at the end of a session, rea
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A model, and what the prompt takes of it."""
+    """A model's window and budget in tokens, and the share of the window that the prompt takes."""
 
     model: str
     window: int

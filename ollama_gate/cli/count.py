@@ -62,7 +62,7 @@ def command(
     )
     asked = files or (cast("BinaryIO", click.open_file("-", "rb")),)
     answers: list[tuple[str, dict[str, Any]]] = []
-    for file in _seen_to(asked):
+    for file in _with_progress(asked):
         status, answer = running.ask(question, request_body(file.read(), model), within=120.0)
         name = getattr(file, "name", "-")
         if status != 200:
@@ -77,8 +77,8 @@ def command(
     ctx.exit(FINDINGS if any(answer.get("verdict") == "refuse" for _, answer in answers) else 0)
 
 
-def _seen_to(files: tuple[BinaryIO, ...]) -> Iterable[BinaryIO]:
-    """The files, with a bar on the terminal where there are many."""
+def _with_progress(files: tuple[BinaryIO, ...]) -> Iterable[BinaryIO]:
+    """The files one by one, with a bar on the terminal where there are many."""
     console = Console(stderr=True)
     return track(files, "counting", console=console, transient=True, disable=len(files) < 4)
 

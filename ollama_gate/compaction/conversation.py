@@ -32,7 +32,7 @@ class Conversation:
         return found
 
     def text(self, index: int) -> str:
-        """The content of a message, which may be null."""
+        """The content of a message; empty where it is null."""
         return self.messages[index].get("content") or ""
 
     @cached_property
@@ -47,7 +47,7 @@ class Conversation:
 
     @cached_property
     def answers(self) -> dict[int, tuple[tuple[int, ...], ...]]:
-        """For each message with calls the results of each."""
+        """By message with calls: for each call, the indexes of its results."""
         return {unit.first: unit.answers for unit in self.units}
 
     @cached_property

@@ -48,7 +48,7 @@ class Signal:
     """A tool's name, or the message that changed; for the client only."""
 
     def __str__(self) -> str:
-        """As the header has it."""
+        """As the header `x-ollama-gate-signals` shows it: `kind=amount (where)`."""
         return f"{self.kind}={self.amount}" + (f" ({self.where})" if self.where else "")
 
 
@@ -72,7 +72,7 @@ class _Line:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, about."""
+        """Bytes of memory that it takes, roughly."""
         return 400 + 12 * len(self.marks) + self.reading.size
 
 
@@ -108,7 +108,7 @@ class Look:
             self.signals = (*self.signals, still)
 
     def not_counted(self) -> None:
-        """Ollama's count will be that of another prompt: begin anew with counts."""
+        """Forget the counts: Ollama gets a compacted prompt this time, whose count says nothing of these messages."""
         line = self._line
         line.tokens = line.still_tokens = line.still_chars = line.stills = 0
 
@@ -177,7 +177,7 @@ class SignalBook:
         return line, signals
 
     def _symptoms(self, line: _Line, offered: Any, signals: list[Signal]) -> None:
-        """Add what the line shows."""
+        """Add the signals that the line shows now."""
         limits, reading = self._limits, line.reading
         if 0 < limits.repeated_calls <= reading.run:
             signals.append(Signal(SignalKind.REPEATED_CALL, reading.run, reading.run_tool))
@@ -206,7 +206,7 @@ class SignalBook:
         return held
 
     def _weigh(self, held: _Held) -> None:
-        """Keep the bounds; the conversation that was just seen stays."""
+        """Bring the book back within its bounds; the conversation that was just seen stays."""
         size = held.lines[0].size if len(held.lines) == 1 else sum(line.size for line in held.lines)
         self.size += size - held.size
         held.size = size

@@ -161,7 +161,7 @@ class Reading:
 
     @property
     def size(self) -> int:
-        """Bytes that this takes, about."""
+        """Bytes of memory that this takes, roughly."""
         return 600 + 120 * (len(self._results) + len(self.changed))
 
     def read(self, messages: Iterable[Message], tools: Tools) -> None:
@@ -248,7 +248,7 @@ def _functions(holders: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Any]]
 
 
 def written(value: Any, option: int = 0) -> bytes:
-    """A value as bytes to take a hash of."""
+    """A value as bytes, to take a hash of."""
     try:
         return orjson.dumps(value, option=option | orjson.OPT_NON_STR_KEYS)
     except orjson.JSONEncodeError:  # numbers beyond 64 bits, halves of surrogate pairs
