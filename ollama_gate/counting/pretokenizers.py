@@ -27,10 +27,6 @@ NUMBER = rf"[\p{{N}}&&[^{NEWER}]]"
 MARK = rf"[\p{{M}}&&[^{NEWER}]]"
 PUNCTUATION = rf"[\p{{P}}&&[^{NEWER}]]"
 SYMBOL = rf"[\p{{S}}&&[^~{NEWER}]]"
-HAN = (
-    r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}\x{2B740}-\x{2B81F}\x{2B820}-\x{2CEAF}"
-    r"\x{2CEB0}-\x{2EBEF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
-)
 
 CONTRACTION = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 LOWER_CONTRACTION = r"'s|'t|'re|'ve|'m|'ll|'d"
@@ -176,40 +172,15 @@ _known("viking", " ?[^(\\s|.,!?…。，、।۔،)]+", NUMBER)
 RAW_TEXT = frozenset({"gemma4", "granite-embed-multi-311m"})
 """BPE over text with `▁` for space and `<0xNN>` for bytes, instead of GPT-2's byte alphabet."""
 
-IGNORE_MERGES = frozenset(
-    [
-        "llama3",
-        "llama-v3",
-        "llama-bpe",
-        "falcon3",
-        "falcon-h1",
-        "pixtral",
-        "midm-2.0",
-        "lfm2",
-        "jina-v5-nano",
-        "tekken",
-        "youtu",
-        "minicpm5",
-        "granite-embed-multi-97m",
-    ]
+_AS_LLAMA_3 = frozenset(
+    ["llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano", "tekken"]
 )
+"""Where llama.cpp does both: it ignores the merges of whole words, and adds BOS."""
+
+IGNORE_MERGES = _AS_LLAMA_3 | {"youtu", "minicpm5", "granite-embed-multi-97m"}
 """A word that is in the vocabulary is that one token, whatever the merges say."""
 
-BOS_BY_DEFAULT = frozenset(
-    [
-        "llama3",
-        "llama-v3",
-        "llama-bpe",
-        "falcon3",
-        "falcon-h1",
-        "pixtral",
-        "midm-2.0",
-        "lfm2",
-        "jina-v5-nano",
-        "tekken",
-        "chameleon",
-    ]
-)
+BOS_BY_DEFAULT = _AS_LLAMA_3 | {"chameleon"}
 """A BOS token is added unless the file says otherwise."""
 
 BOS_FORCED = RAW_TEXT

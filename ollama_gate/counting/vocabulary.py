@@ -63,7 +63,6 @@ class Vocabulary:
     add_eos: bool = False
     add_space_prefix: bool = False
     remove_extra_whitespaces: bool = False
-    escape_whitespaces: bool = True
     lowercase: bool = True
     strip_accents: bool = True
     charsmap: bytes = b""

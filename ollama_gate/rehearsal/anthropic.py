@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ollama_gate.rehearsal import gojson, inference
-from ollama_gate.rehearsal.compat import SSE, Dialect, Form, Writer, options_of, route
+from ollama_gate.rehearsal.compat import SSE, Dialect, Writer, options_of, route
 from ollama_gate.rehearsal.connection import Headers
 from ollama_gate.rehearsal.errors import StatusError
 from ollama_gate.rehearsal.inference import Answer
-from ollama_gate.rehearsal.routes import Route
+from ollama_gate.rehearsal.routes import Form, Route
 from ollama_gate.rehearsal.service import Call
 from ollama_gate.rehearsal.structs import anything, boolean, integer, list_of, string, struct
 

@@ -11,12 +11,10 @@ from typing import Any, Protocol
 from ollama_gate.rehearsal import gojson, inference, structs
 from ollama_gate.rehearsal.connection import Headers, Request
 from ollama_gate.rehearsal.errors import StatusError
-from ollama_gate.rehearsal.gojson import JsonError
 from ollama_gate.rehearsal.inference import Answer
-from ollama_gate.rehearsal.routes import JSON, PLAIN_JSON, Out, Route, read_body
+from ollama_gate.rehearsal.routes import JSON, PLAIN_JSON, Form, Out, Route, read_form
 from ollama_gate.rehearsal.service import Call
 
-Form = dict[str, Any]
 SSE = ("Content-Type", "text/event-stream")
 
 
@@ -69,7 +67,7 @@ def route(
 
     async def handle(call: Call, request: Request, out: Out) -> None:
         try:
-            asked = await read(call, request, form, name)
+            asked = await read_form(call, request, form, name)
             native = dialect.native(asked)
         except StatusError as wrong:  # the middleware's own refusals
             await out.send(wrong.status, JSON, gojson.write(dialect.error(wrong.status, wrong.message)))
@@ -78,18 +76,6 @@ def route(
         await _answer(out, dialect, writer, run(call, native), stream=bool(asked.get("stream")))
 
     return handle
-
-
-async def read(call: Call, request: Request, form: structs.Read, name: str) -> Form:
-    """The body as one of the structs of another API.
-
-    Raises:
-        StatusError: 400 with Go's text.
-    """
-    try:
-        return structs.read(await read_body(call, request), form, name)
-    except JsonError as wrong:
-        raise StatusError(400, str(wrong)) from None
 
 
 async def _answer(out: Out, dialect: Dialect, writer: Writer, answers: AsyncGenerator[Answer], *, stream: bool) -> None:

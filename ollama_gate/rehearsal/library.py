@@ -187,7 +187,7 @@ def _install(service: Service, model: Model) -> None:
     service.models[canonical(model.name)] = replace(model, modified_at=stamp())
 
 
-async def pull(service: Service, form: Form, *, pause: float = 0.0) -> AsyncGenerator[Json]:
+async def pull(service: Service, form: Form) -> AsyncGenerator[Json]:
     """POST /api/pull: progress lines; an unknown name fails after the first, as with a real registry.
 
     Raises:
@@ -202,7 +202,7 @@ async def pull(service: Service, form: Form, *, pause: float = 0.0) -> AsyncGene
         raise StatusError(500, "pull model manifest: file does not exist")
     digest = f"sha256:{model.blob_digest}"
     for part in range(1, 11):
-        await asyncio.sleep(pause)
+        await asyncio.sleep(0)
         total = model.size
         done = {"completed": total * part // 10}
         yield {"status": f"pulling {model.blob_digest[:12]}", "digest": digest, "total": total} | done

@@ -10,12 +10,12 @@ from typing import Any
 import orjson
 
 from ollama_gate.rehearsal import embedding, gojson, inference
-from ollama_gate.rehearsal.compat import SSE, Dialect, Form, Writer, options_of, read, route, texts
+from ollama_gate.rehearsal.compat import SSE, Dialect, Writer, options_of, route, texts
 from ollama_gate.rehearsal.connection import Headers, Request
 from ollama_gate.rehearsal.errors import StatusError
 from ollama_gate.rehearsal.inference import Answer
 from ollama_gate.rehearsal.models import full_name
-from ollama_gate.rehearsal.routes import JSON, PLAIN_JSON, Out, Route
+from ollama_gate.rehearsal.routes import JSON, PLAIN_JSON, Form, Out, Route, read_form
 from ollama_gate.rehearsal.service import Call
 from ollama_gate.rehearsal.structs import Where, anything, boolean, flag, integer, list_of, string, struct
 
@@ -298,7 +298,7 @@ class _CompletionWriter:
 async def _embeddings(call: Call, request: Request, out: Out) -> None:
     """POST /v1/embeddings."""
     try:
-        asked = await read(call, request, _EMBED, "EmbedRequest")
+        asked = await read_form(call, request, _EMBED, "EmbedRequest")
         given, wanted = _checked(asked)
     except StatusError as wrong:
         await out.send(wrong.status, JSON, gojson.write(error(wrong.status, wrong.message)))
