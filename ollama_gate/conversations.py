@@ -19,6 +19,8 @@ def conversation_key(request: InferenceRequest) -> bytes:
     they compact. Claude Code's billing line at the head of its system prompt does not stay the same, and is left out.
     Sixteen bytes.
     """
+    if (weight := request.weighed) is not None:
+        return weight.conversation
     if request.session:
         named = request.session.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(named, digest_size=16, person=b"session").digest()
@@ -43,6 +45,8 @@ def prompt_key(request: InferenceRequest) -> bytes:
 
     Sixteen bytes.
     """
+    if (weight := request.weighed) is not None:
+        return weight.prompt
     said = {name: request.body.get(name) for name in ("system", "prompt", "suffix", "messages", "tools", "input")}
     text = encode_json(said)
     if len(text) > 2 * _OPENING:  # of a long one its length, how it begins and how it ends tell enough

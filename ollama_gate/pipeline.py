@@ -25,7 +25,17 @@ from ollama_gate.forcing import force
 from ollama_gate.judging import Judge, Judged
 from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies
-from ollama_gate.receive import Came, Received, body_limit, client_of, outgoing, read_form, receive, received_at_hand
+from ollama_gate.receive import (
+    Came,
+    Received,
+    body_limit,
+    client_of,
+    encoded,
+    outgoing,
+    read_form,
+    receive,
+    received_at_hand,
+)
 from ollama_gate.refused_before import RefusedBefore
 from ollama_gate.requests import AnswerFacts, AnswerWriter, InferenceRequest, Json, Kind, PromptCount, Rung
 from ollama_gate.routes import refused
@@ -39,7 +49,6 @@ from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import Passage, give_back, relay, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
-from ollama_gate.wire.body import encode_json
 from ollama_gate.wire.ndjson import BLIND, TailObserver
 
 _QUEUED, _FIRST_BYTE = Phase.QUEUED, Phase.FIRST_BYTE  # an enum's members are slow to get (Python 3.11)
@@ -90,8 +99,8 @@ class Pipeline:
         try:
             tools = self.config.dialects.server_tools
             if lane.form:
-                form = await read_form(request, self.config.server.max_body)
-                received, came, inference = Received(b""), Came(form), lane.parse(form, request.headers, tools)
+                received, came = Received(b""), await read_form(request, self.config.server.max_body)
+                inference = lane.parse(came.body, request.headers, tools)
             else:
                 received = received_at_hand(request, self._body_limit) or await receive(request, self._body_limit)
                 self.judge.recall(received, turn)
@@ -198,7 +207,7 @@ class Pipeline:
         lines = for_upstream(request.raw_headers, own_body=True, authorization=authorization)
         turn.phase, turn.sent_at = _FIRST_BYTE, self._clock()
         try:
-            out = outgoing(encode_json(sent), came.stand_ins, lines)
+            out = outgoing(await encoded(sent, inference), came.stand_ins, lines)
             answer = await self._upstream.send("POST", path, lines, out)
         except UpstreamUnreachable:
             lease.failed()  # after every other failure a load may still be under way

@@ -9,21 +9,27 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ollama_gate.config import Config
+from ollama_gate.conversations import conversation_key, prompt_key
+from ollama_gate.counting.bound import texts_of, users_of
+from ollama_gate.counting.remembered import counted_key
 from ollama_gate.errors import Refusal, Refused
-from ollama_gate.requests import InferenceRequest, Json
-from ollama_gate.wire.body import decode_json
+from ollama_gate.requests import InferenceRequest, Json, Kind, Weight
+from ollama_gate.wire.body import decode_json, encode_json
 from ollama_gate.wire.encoding import decode_content, too_large
-from ollama_gate.wire.payloads import StandIns, TooMuchText, in_pieces, lift
+from ollama_gate.wire.payloads import Lifted, StandIns, TooMuchText, in_pieces, lift, spelled
 
 T = TypeVar("T")
 ELSEWHERE: Final = 128 * 1024
 """Bytes from which on a body is none of the loop's business."""
+WEIGHED: Final = 1024 * 1024
+"""Bytes of text from which on a body is weighed (`requests.Weight`): whoever looks through it takes milliseconds."""
 _THREADS: Final = ThreadPoolExecutor(2, thread_name_prefix="body")
 _doing: Final[set[asyncio.Future[Any]]] = set()
 
@@ -83,14 +89,17 @@ class Received(NamedTuple):
         Raises:
             Refused: 400, the text cannot be read; 413, there is more text than is allowed; and what `read` refuses.
         """
-        text = self.text
-        if len(text) < ELSEWHERE:
-            body, inference = read(decode_json(text))
+        if len(self.text) < ELSEWHERE and not self.stand_ins:
+            body, inference = read(decode_json(self.text))
         else:
-            body, inference = await elsewhere(lambda: read(decode_json(text)))
+            body, inference = await elsewhere(lambda: self._understood(read))
+        return Came(body, self.stand_ins), inference
+
+    def _understood(self, read: Read) -> tuple[Json, InferenceRequest]:
+        body, inference = read(decode_json(self.text))
         if self.stand_ins:
             inference = replace(inference, body=self._whole(inference.body))
-        return Came(body, self.stand_ins), inference
+        return body, weighed(inference) if len(self.text) > WEIGHED else inference
 
     async def everything(self) -> dict[str, Any]:
         """The decoded body, every payload in its place again.
@@ -98,9 +107,9 @@ class Received(NamedTuple):
         Raises:
             Refused: 400, the text cannot be read; 413, that is more text than is allowed.
         """
-        text = self.text
-        body = decode_json(text) if len(text) < ELSEWHERE else await elsewhere(lambda: decode_json(text))
-        return self._whole(body) if self.stand_ins else body
+        if len(self.text) < ELSEWHERE and not self.stand_ins:
+            return decode_json(self.text)
+        return await elsewhere(lambda: self._whole(decode_json(self.text)))
 
     def _whole(self, body: Any) -> dict[str, Any]:
         """A native body with every payload that is text in its place again.
@@ -108,6 +117,8 @@ class Received(NamedTuple):
         Raises:
             Refused: 413, that is more text than is allowed.
         """
+        if not self.stand_ins:
+            return cast("dict[str, Any]", body)
         try:
             return self.stand_ins.text_put_back(body, self.limit - len(self.text))
         except TooMuchText as long:
@@ -138,6 +149,30 @@ def _received(raw: bytes | bytearray, encoding: str | None, limit: BodyLimit) ->
         raise Refused(too_much_text(limit.text)) from long
     identity = hashlib.blake2b(lifted.text).digest()
     return Received(lifted.text, identity, len(raw), StandIns(lifted.payloads), limit.text)
+
+
+def weighed(inference: InferenceRequest) -> InferenceRequest:
+    """The same request with what would take long to learn of its body; to be called in a thread."""
+    body = inference.body
+    chat = inference.kind is Kind.CHAT
+    weight = Weight(
+        body,
+        texts_of(body) if chat else None,
+        tuple(users_of(body)) if chat else (),
+        counted_key(body),
+        prompt_key(inference),
+        conversation_key(inference),
+    )
+    return replace(inference, weight=weight)
+
+
+async def encoded(body: Json, inference: InferenceRequest) -> bytes:
+    """A request's body as JSON, made in a thread where it is large.
+
+    Raises:
+        Refused: it cannot be written (`wire.body.encode_json`).
+    """
+    return encode_json(body) if inference.weight is None else await elsewhere(partial(encode_json, body))
 
 
 def body_limit(config: Config) -> BodyLimit:
@@ -267,8 +302,8 @@ def _invalid(bad: HttpProcessingError) -> Refused:
     return Refused(Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {bad.message}"))
 
 
-async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
-    """The fields of a multipart form: texts as str, the part that is named `file` as bytes.
+async def read_form(request: web.BaseRequest, limit: int) -> Came:
+    """The fields of a multipart form as texts, the part that is named `file` in base64.
 
     Raises:
         Refused: 400 for what is no such form, 413 for one whose parts are longer than `limit` bytes together.
@@ -280,6 +315,7 @@ async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
         raise Refused(_not_a_form("it has no Content-Type"))
     await say_continue(request)
     fields: dict[str, Any] = {}
+    file: Lifted | None = None
     size = 0
     try:
         async for part in await request.multipart():
@@ -295,12 +331,19 @@ async def read_form(request: web.BaseRequest, limit: int) -> dict[str, Any]:
                     raise too_large(limit)
                 data += piece
             name = part.name or ""
-            fields[name] = bytes(data) if name == "file" else data.decode("utf-8", "replace")
+            if name != "file":
+                fields[name] = data.decode("utf-8", "replace")
+            elif len(data) < ELSEWHERE:
+                file = spelled(data)
+            else:
+                file = await elsewhere(partial(spelled, data))
     except HttpProcessingError as bad:
         raise _invalid(bad) from bad
     except (ValueError, AssertionError) as bad:
         raise Refused(_not_a_form(str(bad) or type(bad).__name__)) from bad
-    return fields
+    if file is not None:
+        fields["file"] = file.text.decode()
+    return Came(fields, StandIns(file.payloads) if file is not None else _NO_STAND_INS)
 
 
 def _not_a_form(why: str) -> Refusal:

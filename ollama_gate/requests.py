@@ -34,6 +34,38 @@ class Control(StrEnum):
 
 
 @frozen
+class Texts:
+    """What a chat's messages and tools are long, in bytes as a template may print them."""
+
+    bytes: int
+    """All texts and printed tool calls of the messages, on one line."""
+    spaces: int
+    """What is added to it for each pair of blanks by which a template sets JSON in at each level."""
+    messages: int
+    images: int
+    tools: int = 0
+    tool_spaces: int = 0
+
+
+@frozen
+class Weight:
+    """What would take long to learn of a large body, learnt once, in a thread."""
+
+    body: Json
+    """The body that this is true of; of no other one, not even an equal one."""
+    texts: Texts | None
+    """None where it is no chat."""
+    users: tuple[int, ...]
+    """Bytes of each user message, without the white space around it."""
+    counted: bytes
+    """Hash of all that a count depends on."""
+    prompt: bytes
+    """`conversations.prompt_key`."""
+    conversation: bytes
+    """`conversations.conversation_key`."""
+
+
+@frozen
 class InferenceRequest:
     """One inference request in its native form."""
 
@@ -58,6 +90,14 @@ class InferenceRequest:
     """What was left out or changed on the way to the native form; told to the client in a header."""
     as_it_came: bool = False
     """Ollama runs a tool of it by itself, so that it has to go to Ollama's own layer for the dialect, untranslated."""
+    weight: Weight | None = None
+    """Where its body is large; see `weighed`."""
+
+    @property
+    def weighed(self) -> Weight | None:
+        """The weight of the body that it has now."""
+        weight = self.weight
+        return weight if weight is not None and weight.body is self.body else None
 
 
 @frozen

@@ -3,15 +3,27 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ollama_gate.app import Gate
+from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.conversations import conversation_key, prompt_key
+from ollama_gate.counting import bound
+from ollama_gate.counting.remembered import key_of
+from ollama_gate.dialects import native
+from ollama_gate.dialects.translation import without_thinking
+from ollama_gate.receive import weighed
 from support.gate import running_gate
 from support.http import Client, Reply, ask
 from support.scripted import Got, ScriptedOllama, whole
 
 LIMIT = 4096
+CARD = ModelCard(key="m", name="m", digest="d", mode=Mode.GO_TEMPLATE)
 CHAT = {"model": "llama3.2", "messages": [{"role": "user", "content": "hi"}], "stream": False}
 
 
@@ -144,3 +156,64 @@ async def test_what_is_no_form_is_a_400(line: tuple[Gate, ScriptedOllama], raw: 
     assert reply.status in (400, 404)
     assert reply.json["error"]
     assert not ollama.got
+
+
+WORDS = st.text(max_size=20)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "system", "tool", "critic"]), "content": WORDS},
+        optional={
+            "thinking": WORDS,
+            "tool_calls": st.lists(
+                st.fixed_dictionaries(
+                    {
+                        "function": st.fixed_dictionaries(
+                            {"arguments": st.dictionaries(WORDS, WORDS, max_size=3), "name": WORDS}
+                        )
+                    }
+                ),
+                max_size=3,
+            ),
+        },
+    ),
+    max_size=6,
+)
+TOOLS = st.lists(
+    st.fixed_dictionaries({"function": st.fixed_dictionaries({"description": WORDS, "name": WORDS})}), max_size=3
+)
+
+
+@given(MESSAGES, TOOLS, st.sampled_from([0, 1, 3]))
+def test_what_was_weighed_says_the_same_as_a_look_at_the_body(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]], indents: int
+) -> None:
+    request = native.parse("/api/chat", {"model": "m", "messages": messages, "tools": tools}, session=None)
+    heavy, cost = weighed(request), bound.TemplateCost(indents=indents)
+    assert heavy.weighed is not None
+    assert bound.most_bytes(heavy, cost) == bound.most_bytes(request, cost)
+    assert bound.at_least(heavy, 7) == bound.at_least(request, 7)
+    assert prompt_key(heavy) == prompt_key(request)
+    assert conversation_key(heavy) == conversation_key(request)
+
+
+def test_a_weight_is_of_one_body_and_says_nothing_of_another() -> None:
+    request = native.parse("/api/chat", dict(CHAT), session=None)
+    heavy = weighed(request)
+    shorter = replace(heavy, body={**heavy.body, "messages": []})
+    assert shorter.weighed is None
+    assert bound.most_bytes(shorter, bound.TemplateCost()) == bound.most_bytes(
+        replace(request, body=shorter.body), bound.TemplateCost()
+    )
+    assert key_of(shorter, CARD, None, exactly=False) != key_of(heavy, CARD, None, exactly=False)
+    thinking = weighed(replace(request, dialect="anthropic", body={**request.body, "think": True}))
+    assert without_thinking(thinking).weighed is not None
+
+
+def test_heavy_bodies_are_counted_once_whatever_they_say_beside_their_prompt() -> None:
+    keys = {
+        key_of(weighed(native.parse("/api/chat", body, session=None)), CARD, None, exactly=False)
+        for body in (dict(CHAT), {**CHAT, "stream": True}, {**CHAT, "options": {"seed": 1}})
+    }
+    assert len(keys) == 1
+    other = {**CHAT, "messages": [{"role": "user", "content": "ho"}]}
+    assert key_of(weighed(native.parse("/api/chat", other, session=None)), CARD, None, exactly=False) not in keys

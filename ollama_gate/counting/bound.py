@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from ollama_gate.errors import RenderError
-from ollama_gate.requests import InferenceRequest, Kind
+from ollama_gate.requests import InferenceRequest, Json, Kind, Texts
 from ollama_gate.values import frozen
 
 _CHAT: Final = Kind.CHAT  # an enum's members are slow to get (Python 3.11)
@@ -62,19 +62,22 @@ def most_bytes(request: InferenceRequest, cost: TemplateCost) -> Size | None:
     """
     body = request.body
     if request.kind is _CHAT:
-        texts, messages, images = _chat_texts(body.get("messages") or (), cost.indents)
-        size = cost.fixed + cost.each * (messages + 1) + cost.times * texts
+        weight = request.weighed
+        texts = weight.texts if weight is not None else None
+        if texts is None:
+            texts = texts_of(body, set_in=cost.indents > 0)
+        size = cost.fixed + cost.each * (texts.messages + 1) + cost.times * (texts.bytes + cost.indents * texts.spaces)
         tools = body.get("tools")
         if tools:
-            size += cost.tools_times * _printed(tools, cost.indents) + cost.tool_each * len(tools)
-        return Size(size, images)
+            size += cost.tools_times * (texts.tools + cost.indents * texts.tool_spaces) + cost.tool_each * len(tools)
+        return Size(size, texts.images)
     if body.get("template") or body.get("context"):
         return None
     prompt, images = byte_length(body.get("prompt") or ""), len(body.get("images") or ())
     if body.get("raw"):
         return Size(prompt, images)
-    texts = prompt + byte_length(body.get("system") or "") + byte_length(body.get("suffix") or "")
-    return Size(cost.fixed + 2 * cost.each + cost.times * texts, images)
+    told = prompt + byte_length(body.get("system") or "") + byte_length(body.get("suffix") or "")
+    return Size(cost.fixed + 2 * cost.each + cost.times * told, images)
 
 
 def tokens_of_bytes(size: int, tokenizer_model: str) -> int | None:
@@ -103,11 +106,25 @@ def at_least(request: InferenceRequest, longest_token: int) -> int:
         if request.body.get("template"):
             return 0
         return byte_length((request.body.get("prompt") or "").strip()) // longest_token
-    total = 0
-    for message in request.body.get("messages") or ():
+    weight = request.weighed
+    users = weight.users if weight is not None else users_of(request.body)
+    return sum([size // longest_token for size in users])
+
+
+def users_of(body: Json) -> Iterable[int]:
+    """Bytes of each user message of a chat, without the white space around it."""
+    for message in body.get("messages") or ():
         if message.get("role") == "user":
-            total += byte_length((message.get("content") or "").strip()) // longest_token
-    return total
+            yield byte_length((message.get("content") or "").strip())
+
+
+MANY: Final = 1000
+"""Texts to embed from which on `of_inputs` is nothing for an event loop."""
+
+
+def of_inputs(texts: Iterable[str], tokenizer_model: str) -> list[int | None]:
+    """The most tokens that each of these texts can have, from its bytes; None where that says nothing."""
+    return [tokens_of_bytes(byte_length(text), tokenizer_model) for text in texts]
 
 
 def byte_length(text: str) -> int:
@@ -115,10 +132,15 @@ def byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _chat_texts(messages: Iterable[Mapping[str, Any]], indents: int) -> tuple[int, int, int]:
-    """Bytes of all texts, number of messages, number of images."""
-    size = number = images = 0
-    for message in messages:
+def texts_of(body: Json, *, set_in: bool = True) -> Texts:
+    """What the texts and tools of a chat's body are long.
+
+    Args:
+        body: of a chat.
+        set_in: whether the blanks are wanted by which JSON may be set in; they take as long again.
+    """
+    size = spaces = number = images = 0
+    for message in body.get("messages") or ():
         number += 1
         size += byte_length(message.get("content") or "")
         if len(message) > 2:
@@ -126,19 +148,22 @@ def _chat_texts(messages: Iterable[Mapping[str, Any]], indents: int) -> tuple[in
                 size += byte_length(message.get(key) or "")
             calls = message.get("tool_calls")
             if calls:
-                size += _printed(calls, indents)
+                length, blanks = _printed(calls, set_in=set_in)
+                size += length
+                spaces += blanks
             images += len(message.get("images") or ())
         role = message.get("role")
         if role is not None and role not in _ROLES:
             size += byte_length(role)
-    return size, number, images
+    tools = body.get("tools")
+    return Texts(size, spaces, number, images, *(_printed(tools, set_in=set_in) if tools else (0, 0)))
 
 
 _ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
 
 
-def _printed(value: Any, indents: int) -> int:
-    """Bytes of JSON as a template may print it, set in by so many pairs of blanks at each level.
+def _printed(value: Any, *, set_in: bool) -> tuple[int, int]:
+    """Bytes of JSON as a template may print it, and the blanks of it for each pair by which it is set in at each level.
 
     Renderers put a blank after each separator, Go writes `<`, `>` and `&` in six bytes each, and a text inside a text
     is escaped once more.
@@ -146,8 +171,7 @@ def _printed(value: Any, indents: int) -> int:
     raw = orjson.dumps(value)
     marks = raw.count(b",") + raw.count(b":")
     angles = raw.count(b"<") + raw.count(b">") + raw.count(b"&")
-    spaces = indents * _spaces(value, len(raw)) if indents else 0
-    return len(raw) + marks + 5 * angles + 2 * raw.count(b"\\") + spaces
+    return len(raw) + marks + 5 * angles + 2 * raw.count(b"\\"), _spaces(value, len(raw)) if set_in else 0
 
 
 def _spaces(value: Any, in_one_line: int) -> int:
@@ -222,7 +246,7 @@ def _measured_tools(render: Callable[[Mapping[str, Any]], str]) -> TemplateCost:
     fixed = each = indents = 0
     for roles, text, added, more in shown:
         fixed = max(fixed, added)
-        each = max(each, more - times * _printed(second, 0))
+        each = max(each, more - times * _printed(second, set_in=False)[0])
         set_in = _rendered(render, [(role, "") for role in roles], [deep])
         if set_in is not None:
             marks = sum(orjson.dumps(deep).count(mark) - orjson.dumps(first).count(mark) for mark in (b",", b":"))

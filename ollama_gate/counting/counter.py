@@ -230,9 +230,10 @@ class Counter:
         """
         known = self.known(card)
         kind = str(card.model_info.get("tokenizer.ggml.model"))
-        bounds = [bound.tokens_of_bytes(bound.byte_length(text), kind) for text in texts]
-        surely = tuple(most or 0 for most in bounds)
-        if not exactly and known.trust.bound and all(most is not None and most <= limit for most in bounds):
+        here = len(texts) < bound.MANY
+        bounds = bound.of_inputs(texts, kind) if here else await self._in_thread(bound.of_inputs, texts, kind)
+        surely = tuple([most or 0 for most in bounds])
+        if not exactly and known.trust.bound and None not in bounds and max(surely, default=0) <= limit:
             return inputs_bounded(surely)
         await self._ready(known)
         meter, why, bare = known.meter, known.why or known.trust.why, list[int]()

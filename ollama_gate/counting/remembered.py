@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from ollama_gate.catalog.card import ModelCard
-from ollama_gate.requests import InferenceRequest, PromptCount
+from ollama_gate.requests import InferenceRequest, Json, PromptCount
 
 _MOST: Final = 512
 _NOT_COUNTED: Final = frozenset({"stream", "options", "keep_alive", "truncate", "shift", "logprobs", "top_logprobs"})
@@ -43,6 +43,15 @@ def key_of(request: InferenceRequest, card: ModelCard, image_tokens: int | None,
     """What a count depends on, as a key."""
     mark = hashlib.blake2b(digest_size=16)
     mark.update(f"{card.digest} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
-    counted = {key: value for key, value in request.body.items() if key not in _NOT_COUNTED}
-    mark.update(orjson.dumps(counted))
+    weight = request.weighed
+    mark.update(weight.counted if weight is not None else orjson.dumps(_counted(request.body)))
     return mark.digest()
+
+
+def counted_key(body: Json) -> bytes:
+    """What a count depends on of a large body, as a key."""
+    return hashlib.blake2b(orjson.dumps(_counted(body)), digest_size=32).digest()
+
+
+def _counted(body: Json) -> Json:
+    return {key: value for key, value in body.items() if key not in _NOT_COUNTED}

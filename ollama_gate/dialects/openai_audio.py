@@ -3,7 +3,6 @@
 The sound goes to /api/chat among the images, below a fixed instruction; so window and shift stay the model's.
 """
 
-import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -31,7 +30,7 @@ def parse(form: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     """Read a transcription request from its decoded form.
 
     Args:
-        form: texts (model, and optionally language, prompt and response_format), and the bytes of the part `file`.
+        form: texts (model, and optionally language, prompt and response_format), and the part `file` as base64.
         headers: looked up by lower-case names.
         server_tools: without meaning here.
 
@@ -40,10 +39,10 @@ def parse(form: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     """
     del server_tools
     fields = {name: value for name, value in form.items() if isinstance(value, str)}
-    model, audio = fields.get("model", ""), form.get("file")
+    model, audio = fields.get("model", ""), fields.get("file")
     if not model:
         raise bad_request("model is required")
-    if not isinstance(audio, bytes):
+    if audio is None:
         raise bad_request("file is required: http: no such file")
     if not audio:
         raise bad_request("audio file is empty")
@@ -56,7 +55,7 @@ def parse(form: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         "model": model,
         "messages": [
             {"role": "system", "content": instruction},
-            {"role": "user", "content": _QUESTION, "images": [base64.b64encode(audio).decode()]},
+            {"role": "user", "content": _QUESTION, "images": [audio]},
         ],
         "stream": False,
         "options": {"temperature": 0},

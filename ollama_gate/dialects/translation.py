@@ -148,7 +148,9 @@ def without_thinking(request: InferenceRequest) -> InferenceRequest:
     if request.dialect != "anthropic" or request.body.get("think") in (None, False):
         return request
     body = {key: value for key, value in request.body.items() if key != "think"}
-    return replace(request, body=body, notes=(*request.notes, "the model does not think: thinking was left out"))
+    weight = request.weighed and replace(request.weighed, body=body)  # thinking is no part of it
+    notes = (*request.notes, "the model does not think: thinking was left out")
+    return replace(request, body=body, notes=notes, weight=weight)
 
 
 def think_of_effort(effort: str) -> bool | str | None:

@@ -10,6 +10,7 @@ Everything is looked at in pieces of a megabyte, so that it can be done in a thr
 """
 
 import base64
+import binascii
 import hashlib
 import secrets
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from typing import Any, Final
 LEAST: Final = 64 * 1024
 """Bytes of base64 that are worth a stand-in."""
 _STEP: Final = 1 << 20
+_THREES: Final = 3 << 18
+"""Bytes that become a step of base64, without padding between two of them."""
 _SECRET: Final = secrets.token_bytes(32)
 _MARK: Final = "ollamaGateStandIn+++"
 """How each stand-in begins: 20 characters, so that with 40 of its hash it is whole groups of four."""
@@ -76,6 +79,21 @@ def lift(raw: bytes | bytearray, most: int) -> Lifted:
     if not payloads:
         return Lifted(bytes(raw))
     return Lifted(b"".join(parts), payloads)
+
+
+def spelled(data: bytes | bytearray) -> Lifted:
+    """Bytes as the text of a JSON string in base64, or the stand-in of a long one and what it stands for."""
+    text = bytearray()
+    for at in range(0, len(data), _THREES):
+        text += binascii.b2a_base64(data[at : at + _THREES], newline=False)
+    if len(text) < LEAST:
+        return Lifted(bytes(text))
+    whole = memoryview(text)
+    mark = hashlib.blake2b(digest_size=30, key=_SECRET)
+    for at in range(0, len(text), _STEP):
+        mark.update(whole[at : at + _STEP])
+    stand_in = _MARK + base64.b64encode(mark.digest()).decode()
+    return Lifted(stand_in.encode(), {stand_in: whole})
 
 
 def _long_strings(raw: bytes | bytearray) -> Iterator[tuple[int, int]]:

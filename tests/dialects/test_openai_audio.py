@@ -7,7 +7,7 @@ from ollama_gate.dialects.openai_audio import TranscriptionWriter, parse
 from ollama_gate.errors import Refused
 from ollama_gate.requests import Kind
 
-SOUND = b"RIFF....WAVE"
+SOUND = base64.b64encode(b"RIFF....WAVE").decode()
 
 
 def test_sound_becomes_a_native_chat_below_a_fixed_instruction() -> None:
@@ -17,7 +17,7 @@ def test_sound_becomes_a_native_chat_below_a_fixed_instruction() -> None:
     assert not request.stream
     system, user = request.body["messages"]
     assert system["content"].endswith("in the audio. The audio is in Norwegian. Context: names of rivers")
-    assert user["images"] == [base64.b64encode(SOUND).decode()]
+    assert user["images"] == [SOUND]
     assert request.body["options"] == {"temperature": 0}
     assert request.body["keep_alive"] == 60
 
@@ -27,10 +27,10 @@ def test_sound_becomes_a_native_chat_below_a_fixed_instruction() -> None:
     [
         ({}, SOUND, "model is required"),
         ({"model": "m"}, None, "file is required"),
-        ({"model": "m"}, b"", "audio file is empty"),
+        ({"model": "m"}, "", "audio file is empty"),
     ],
 )
-def test_what_is_missing_is_told_in_ollamas_words(fields: Mapping[str, str], audio: bytes | None, words: str) -> None:
+def test_what_is_missing_is_told_in_ollamas_words(fields: Mapping[str, str], audio: str | None, words: str) -> None:
     with pytest.raises(Refused, match=words) as caught:
         parse({**fields, "file": audio}, {})
     assert caught.value.refusal.status == 400

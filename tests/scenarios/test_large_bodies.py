@@ -2,9 +2,14 @@
 
 import asyncio
 import base64
+import binascii
 import gc
 import gzip
 import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +103,101 @@ async def test_a_body_of_too_many_objects_is_refused() -> None:
         fewer = await line.ask("/api/chat", {"model": MODEL, "messages": messages[:3000]})
     assert (reply.status, "more than 20000 objects" in reply.json["error"]) == (400, True)
     assert fewer.json["code"] == "context_length_exceeded"
+
+
+@contextmanager
+def calls_in_a_turn() -> Iterator[list[int]]:
+    """The most calls that one turn of the event loop made, of Python's functions and C's: what time says, and exact."""
+    loop, most, made, over = asyncio.get_running_loop(), [0], 0, False
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal made
+        made += event in {"call", "c_call"}
+
+    def turn() -> None:
+        nonlocal made
+        most[0] = max(most[0], made)
+        made = 0
+        if not over:
+            loop.call_soon(turn)
+
+    loop.call_soon(turn)
+    sys.setprofile(count)
+    try:
+        yield most
+    finally:
+        sys.setprofile(None)
+        over = True
+
+
+def many_messages(words: str, **more: Any) -> dict[str, Any]:
+    messages = [{"role": "assistant" if at % 2 else "user", "content": words, **more} for at in range(4000)]
+    return {"model": MODEL, "messages": messages}
+
+
+def input_items(words: str) -> dict[str, Any]:
+    return {"model": MODEL, "input": many_messages(words)["messages"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/chat", many_messages("word and more words " * 16)),
+        (
+            "/api/chat",
+            {
+                **many_messages("word " * 9),
+                "model": "llama3.2:1b",
+                "tools": [{"type": "function", "function": {"name": "f" * 300}}] * 4000,
+            },
+        ),
+        ("/v1/chat/completions", many_messages("word and more words " * 16)),
+        ("/v1/responses", input_items("word and more words " * 16)),
+        ("/v1/messages", {**many_messages("word and more words " * 16), "max_tokens": 9}),
+        ("/gate/count", many_messages("word and more words " * 16)),
+    ],
+    ids=["chat", "tools", "openai", "responses", "anthropic", "count"],
+)
+async def test_no_turn_of_the_loop_goes_through_a_large_body(path: str, body: dict[str, Any]) -> None:
+    raw = json.dumps(body).encode()
+    assert len(raw) > MB
+    async with front() as line:
+        await line.ask(
+            path, {**body, "messages": body["messages"][:2]} if "messages" in body else {**body, "input": "x"}
+        )
+        with calls_in_a_turn() as most:
+            reply = await ask(line.gate.address, "POST", path, raw)
+    assert reply.status in {200, 400}, reply.body[:300]
+    assert b"internal" not in reply.body
+    assert most[0] < 2000  # it has four thousand messages
+
+
+async def test_a_large_sound_is_spelled_in_a_thread_and_reaches_ollama_to_the_byte(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sound = bytes(range(256)) * 10_000
+    expected = base64.b64encode(sound).decode()
+    where: set[str] = set()
+    spell = binascii.b2a_base64
+
+    def noted(data: bytes, *, newline: bool) -> bytes:
+        assert len(data) < MB
+        where.add(threading.current_thread().name)
+        return spell(data, newline=newline)
+
+    monkeypatch.setattr(binascii, "b2a_base64", noted)
+    head = b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+    form = head % (b"model", MODEL.encode()) + head % (b"file", sound) + b"--x--\r\n"
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    async with front() as line:
+        reply = await ask(line.gate.address, "POST", "/v1/audio/transcriptions", form, headers)
+        [got] = line.got()
+    assert reply.status == 200, reply.body[:300]
+    [sent] = [image for message in got.json()["messages"] for image in message.get("images", ())]
+    assert sent == expected
+    assert where
+    assert all(name.startswith("body") for name in where)
 
 
 async def most_gained(address: tuple[str, int], raw: bytes) -> tuple[int, int]:
