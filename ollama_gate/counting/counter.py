@@ -201,8 +201,7 @@ class Counter:
             return await self._without_vocabulary(request, known, image)
         least = bound.at_least(request, meter.tokenizer.facts.bytes_per_token)
         if not exactly and least > 2 * grace_limit(room):
-            most = self.bound(request, card, image) or 0
-            most = max(most, (least + 1) * meter.tokenizer.facts.bytes_per_token)
+            most = max(self.bound(request, card, image) or 0, (least + 1) * meter.tokenizer.facts.bytes_per_token)
             return PromptCount(least, most, Rung.BOUND, Parts(messages=least), why="it was not counted further")
         key = key_of(request, card, image, exactly=exactly)
         held = self._counts.find(key)
