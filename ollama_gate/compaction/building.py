@@ -20,18 +20,26 @@ NOTED: Final = "Noted."
 
 
 def marker(dropped: int, digest: str) -> str:
-    """What stands where characters were dropped."""
+    """The line that stands where so many characters were dropped.
+
+    Args:
+        dropped: how many.
+        digest: the hash of the original, 64 hex digits.
+    """
     return f"[... {dropped} characters dropped to fit the context budget — original archived as {digest[:SHOWN]}]"
 
 
 def placeholder(images: int, digest: str) -> str:
-    """What stands for pictures that were left out."""
+    """The line that stands for so many pictures that were left out, with the hash of the original."""
     what = "image" if images == 1 else f"{images} images"
     return f"[{what} dropped to fit the context budget — original archived as {digest[:SHOWN]}]"
 
 
 def cut(text: str, head: int, tail: int, digest: str) -> str:
-    """A text with its middle dropped, or the whole one where the marker would take as much as what it stands for."""
+    """A text of which so many characters of head and tail stay, with a marker for what is dropped between them.
+
+    The whole text where the marker would take as much as it stands for.
+    """
     dropped = len(text) - head - tail
     said = marker(dropped, digest)
     if dropped <= len(said):
@@ -75,7 +83,7 @@ def digest_of(talk: Conversation, plan: Plan) -> str | None:
 
 
 def called(talk: Conversation, unit: Sequence[int], most: int) -> list[str]:
-    """A line for each call of a unit of which nothing else is left: name, arguments, and where its result is."""
+    """A line for each call of a unit that is only listed: name, up to `most` characters of arguments, result's hash."""
     answers = talk.answers.get(unit[0], ())
     lines: list[str] = []
     for call, results in zip(talk.messages[unit[0]].get("tool_calls") or (), answers, strict=False):
@@ -105,7 +113,7 @@ def _quoted(talk: Conversation, index: int, excerpts: Sequence[Excerpt]) -> str:
 
 
 def tag(talk: Conversation, index: int, name: str) -> str:
-    """What stands over the excerpts of one message."""
+    """The line that stands over the excerpts of one message: role, tool's name if any, and hash."""
     return f"[{' '.join(filter(None, (talk.roles[index], name)))}, archived as {talk.hash(index)[:SHOWN]}]"
 
 

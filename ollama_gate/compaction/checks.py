@@ -16,7 +16,7 @@ class CheckFailed(GateError):
 
 
 def check(talk: Conversation, plan: Plan, built: Sequence[Mapping[str, Any]], terms: Terms) -> None:
-    """Hold what goes out against what came: system messages, question, order, pairs, the last messages, quotations.
+    """Compare what goes out with what came: system messages, question, order, pairs, last messages, quotations.
 
     Args:
         talk: what came.

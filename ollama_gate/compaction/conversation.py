@@ -13,7 +13,7 @@ _REMINDER_END: Final = "</system-reminder>"
 
 
 class Conversation:
-    """Native messages in their order, with what is asked of them again and again worked out once."""
+    """Native messages in their order; what is asked of them again and again is worked out once, when first asked."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         """Take the messages; nothing is worked out yet."""
@@ -42,7 +42,7 @@ class Conversation:
 
     @cached_property
     def units(self) -> list[Unit]:
-        """Calls with their results."""
+        """Calls with their results (`pairing.units`)."""
         return units(self.messages)
 
     @cached_property
@@ -52,7 +52,7 @@ class Conversation:
 
     @cached_property
     def question(self) -> int | None:
-        """The current question: the last message of a user that is not only a reminder, and need not be the last one.
+        """The index of the current question: the last message of the user that is more than a reminder.
 
         Claude Code puts reminders of its own, in tags, into messages of the user, also between the results of tools.
         """
@@ -61,7 +61,7 @@ class Conversation:
 
     @cached_property
     def last_said(self) -> int | None:
-        """The last message of a user, whatever it is."""
+        """The index of the user's last message, reminder or not."""
         return next((at for at in reversed(range(len(self))) if self.roles[at] == "user"), None)
 
     def _reminds(self, index: int) -> bool:
@@ -79,6 +79,6 @@ class Conversation:
 
     @cached_property
     def neighbours(self) -> set[tuple[str, str]]:
-        """Who speaks after whom; system messages are passed over."""
+        """Every pair of `kinds` that stand side by side when system messages are left out."""
         kinds = [kind for kind in self.kinds if kind != "s"]
         return set(pairwise(kinds))

@@ -14,9 +14,10 @@ _BREAK: Final = re.compile(r"[^\w\s]")
 
 
 def spans(text: str, characters: int) -> tuple[int, int]:
-    """How many characters stay of a text's start and end where so many may stay: two thirds and one third of them.
+    """How many characters of a text's head and tail stay where so many may stay: about two thirds and one third.
 
-    Never more than asked for; less by at most a quarter, or half of few, for the sake of whole lines or words.
+    Together they are never more than `characters`, and less by a quarter at most (a half where they are few), so that
+    lines or words stay whole.
     """
     if characters >= len(text):
         return len(text), 0

@@ -36,7 +36,7 @@ _FULL: Final = 0.97
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A plan, and what it takes."""
+    """A plan, and the tokens that its messages take, by the worker's estimate."""
 
     plan: Plan
     tokens: float
@@ -108,7 +108,7 @@ class Filler:
     # --- what has to stay
 
     def _framed(self, target: float) -> tuple[_Frame, Filled]:
-        """Whose arguments are shortened and which calls are only listed, so that the least takes not too much."""
+        """What stays, how short arguments become and which calls are only listed, so that the least leaves room."""
         limit = _SKELETON * target
         frame = self._frame(0, -1, _LISTED[0], roomy=True)
         least = self._least(frame)
@@ -151,7 +151,7 @@ class Filler:
         return Filled(plan, self._scales.tokens(plan))
 
     def _plan(self, frame: _Frame, lengths: Mapping[int, int], excerpts: Sequence[Excerpt]) -> Plan:
-        """The plan in which each flexible message keeps so many characters, and none where nothing is said."""
+        """The plan in which each flexible message keeps so many characters; none where `lengths` does not name it."""
         kept = [self._kept(at, frame, lengths.get(at, 0)) for at in frame.stays]
         return Plan(tuple(kept), tuple(excerpts), frame.called, frame.listed, frame.noted)
 
@@ -220,7 +220,7 @@ class Filler:
 
 
 def _divided(tokens: float, needs: Mapping[str, float]) -> dict[str, float]:
-    """What each gets: its share, and what others leave over, but never more than it needs."""
+    """The tokens that each gets: its share (`_SHARES`) and what others leave over, never more than it needs."""
     given = dict.fromkeys(needs, 0.0)
     wanting = {name for name, need in needs.items() if need > 0}
     while wanting and tokens > 1:
@@ -237,7 +237,7 @@ def _divided(tokens: float, needs: Mapping[str, float]) -> dict[str, float]:
 
 
 def _level(needs: Sequence[float], tokens: float) -> float:
-    """The height up to which all can be filled: those that need less get all, the others so much."""
+    """The amount up to which each can get what it needs, as water fills vessels: who needs more gets this much."""
     left = len(needs)
     for need in sorted(needs):
         if need * left > tokens:

@@ -75,7 +75,7 @@ class Meanings:
         return await asyncio.to_thread(_compared, asked, [vectors.get(key) for key in keys[1:]])
 
     def _keep(self, key: bytes, vector: Sequence[float]) -> "array[float]":
-        """Remember a vector at length one."""
+        """Remember a vector, scaled to length one."""
         length = math.sqrt(sum(number * number for number in vector)) or 1.0
         kept = self._known[key] = array("f", [number / length for number in vector])
         self._bytes += kept.itemsize * len(kept)

@@ -115,7 +115,7 @@ def message_hash(message: Mapping[str, Any]) -> str:
 
 
 def likeness(message: Mapping[str, Any]) -> str:
-    """What stays the same while a conversation grows: the message without ids, which some clients renew each turn.
+    """A hash of what stays the same of a message while its conversation grows: without ids, which some clients renew.
 
     Claude Code's billing line at the head of its system prompt is left out too. 32 hex digits. Raises ValueError.
     """

@@ -12,7 +12,7 @@ _WORD: Final = re.compile(r"\s+|(?<=[,;])")
 
 
 def passages(text: str, long: int = LONG) -> Iterator[tuple[int, int]]:
-    """Start and end of each passage, in order and without gaps, of up to `long` characters; blanks are none."""
+    """Start and end of each passage of a text, in order, of up to `long` characters; what is blank is left out."""
     if not text.strip():
         return
     if len(text) <= 2 * long:

@@ -43,7 +43,7 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A compacted conversation, made of places in the one that came."""
+    """A compacted conversation, told by indexes of messages and places in their contents."""
 
     kept: tuple[Kept, ...]
     """In order."""

@@ -83,7 +83,7 @@ class WorkerProcess:
         return told
 
     async def _begin(self) -> bool:
-        """Have a process; whether it is a new one."""
+        """Start a process where none is running; whether it is a new one."""
         if self.process is not None and self.process.poll() is None and self._writer is not None:
             return False
         self.end()

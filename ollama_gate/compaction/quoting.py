@@ -60,7 +60,7 @@ class Quotations:
     def _meanings(
         self, question: str, texts: Sequence[str], keywords: Sequence[float], found: Sequence[Excerpt]
     ) -> list[float | None] | None:
-        """How near each passage is in meaning, for those that have words in common or are of late."""
+        """How near passages are to the question in meaning; asked for those with words in common and the latest."""
         if self._similar is None or not question.strip() or not texts:
             return None
         order = sorted(range(len(texts)), key=lambda at: (keywords[at], found[at].index), reverse=True)
@@ -82,7 +82,7 @@ class Quotations:
         return self._scales.text(tag(self._talk, 0, "get_indicators")) + 3 * self._scales.terms.scale
 
     def choose(self, bare: Plan, tokens: float) -> tuple[list[Excerpt], float]:
-        """The best passages for so many tokens, of what is not in the plan already, and the tokens left over."""
+        """The best passages that fit so many tokens and are not shown by the plan already, and the tokens left over."""
         shown = {one.index: one for one in bare.kept}
         if len(bare.kept) == len(self._talk):
             tokens -= self._scales.text(DIGEST) + self._scales.terms.each  # there was no digest so far

@@ -28,7 +28,7 @@ class Made:
 
 
 def made(messages: Sequence[Message], packed: bytes, terms: Terms) -> Made:
-    """Make what a plan says, check it, and keep how it was made.
+    """Build what a plan says, check it, and make a checkpoint of it.
 
     Args:
         messages: what came.
@@ -74,7 +74,7 @@ def resumed(messages: Sequence[Message], checkpoint: Checkpoint, terms: Terms) -
 
 
 def _same(messages: Sequence[Message], checkpoint: Checkpoint) -> int:
-    """How many messages are at the head of both."""
+    """How many messages at the beginning are the same as those that the checkpoint was made of."""
     same = 0
     for message, before in zip(messages, checkpoint.replaces, strict=False):
         if likeness(message) != before:

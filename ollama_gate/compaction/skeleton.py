@@ -16,7 +16,7 @@ _USUAL: Final = frozenset({("u", "a"), ("u", "c"), ("a", "u"), ("c", "t"), ("t",
 
 @dataclass(frozen=True)
 class Skeleton:
-    """What the rules keep of a conversation."""
+    """What has to stay of a conversation, as indexes of messages."""
 
     talk: Conversation
     terms: Terms

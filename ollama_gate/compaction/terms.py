@@ -39,10 +39,10 @@ class Terms:
     """What counted tokens are multiplied by: above 1 where the count is not exact, so that its margin is kept to."""
 
     def to_json(self) -> dict[str, Any]:
-        """For the worker."""
+        """The terms as the worker is sent them."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> "Terms":
-        """From the gate."""
+        """The terms that the gate sent."""
         return cls(**{**said, "exempt_roles": tuple(said["exempt_roles"]), "exempt_tools": tuple(said["exempt_tools"])})

@@ -28,18 +28,18 @@ class Scales:
         self._counted: dict[str, int] = {}
 
     def counts(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, as the vocabulary has it."""
+        """Tokens of each text, by the vocabulary alone; `scale` does not go in."""
         missing = list({text: None for text in texts if text not in self._counted})
         if missing:
             self._counted.update(zip(missing, self._count(missing), strict=True))
         return [self._counted[text] for text in texts]
 
     def text(self, text: str) -> float:
-        """What a text takes."""
+        """What a text takes, in tokens of the terms."""
         return self.terms.scale * self.counts([text])[0]
 
     def tokens(self, plan: Plan) -> float:
-        """What the messages of a plan take."""
+        """What the messages of a plan take together, in tokens of the terms."""
         built = build(self.talk, plan)
         counts = self.counts([text for message in built for text in _texts(message)])
         images = sum(len(message.get("images") or ()) for message in built)

@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def serve(desk: Desk) -> None:
-    """Do jobs; a job may be asked for again with another target."""
+    """Do one job after another; a job without messages is the last one with another target."""
     filler: Filler | None = None
     while (job := desk.next()) is not None:
         answer: dict[str, Any]

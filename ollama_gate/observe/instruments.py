@@ -57,7 +57,7 @@ class _Labelled(_Metric, Generic[Child]):
 
 
 class Number:
-    """One value."""
+    """A number that is added to."""
 
     __slots__ = ("value",)
 
@@ -118,7 +118,7 @@ class Gauge(_Metric):
         self._value -= 1.0
 
     def set(self, value: float) -> None:
-        """Make it this."""
+        """Give it this value."""
         self._value = float(value)
 
     def collect(self) -> Iterator[Metric]:

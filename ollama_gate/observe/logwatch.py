@@ -38,7 +38,7 @@ class Lines:
         self._skip = False
 
     def feed(self, data: bytes) -> list[str]:
-        """The lines that are whole now."""
+        """Take what was read; the lines that are whole now."""
         *whole, rest = (self._rest + data).split(b"\n")
         if whole and self._skip:
             del whole[0]
@@ -122,7 +122,7 @@ class LogWatch:
         self.problem = problem
 
     def note(self, said: LogLine) -> None:
-        """Count one line; the first of a kind that must not be is told in the gate's own log."""
+        """Count what one line says; the first of a kind that should never come is told in the gate's own log."""
         event = said.event
         self.counts[event] += 1
         self.last[event] = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **said.facts}

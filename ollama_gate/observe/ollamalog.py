@@ -100,7 +100,7 @@ def parse(line: str) -> LogLine | None:
 
 
 def _record(line: str) -> LogLine | None:
-    """A line of slog's: its message, and those of its fields that are wanted."""
+    """What a line in slog's format says: the event of its message, with those fields that are wanted."""
     fields = {name: _unquoted(value) for name, value in _FIELD.findall(line)}
     known = _MESSAGES.get(fields.get("msg", ""))
     if known is None:
