@@ -7,7 +7,6 @@ opens the gate: the keys that were read last stay in force.
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from ollama_gate.access.keys import ID_LENGTH, MOST_PRIORITY, UNLIMITED, Key, KeyRing, Limits, name_fault, pattern_fault
 from ollama_gate.errors import ConfigError
+from ollama_gate.files import appearing
 
 VERSION: Final = 1
 _LARGEST: Final = 16 * 1024**2
@@ -103,18 +103,10 @@ def write(path: Path, ring: KeyRing) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = path.stat() if path.exists() else path.parent.stat()
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                if os.geteuid() == 0:
-                    os.fchown(stream.fileno(), owner.st_uid, owner.st_gid)
-                stream.write(encode(ring))
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with appearing(path, synced=True) as file:
+            if os.geteuid() == 0:
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            file.write(encode(ring))
     except OSError as error:
         raise BadKeyFile(f"{path}: the keys cannot be written: {error.strerror}") from error
 

@@ -1,8 +1,6 @@
 """`ollama-gate archive`: look into the archive, take out of it, and take from it."""
 
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +32,7 @@ from ollama_gate.cli.output import write_json
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.config import Config
 from ollama_gate.config.archive import archive_url
+from ollama_gate.files import appearing
 
 if TYPE_CHECKING:
     from ollama_gate.archive.store import Store
@@ -299,21 +298,10 @@ def _whole(output: Path | None) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     try:
-        handle, partial = tempfile.mkstemp(prefix=".partial-", dir=output.absolute().parent)  # made with mode 0600
-    except OSError as failure:
-        raise Unusable(f"{output}: {failure.strerror}") from failure
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with appearing(output, synced=True) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(partial).replace(output)
     except OSError as failure:
-        Path(partial).unlink(missing_ok=True)
         raise Unusable(f"{output}: {failure.strerror}") from failure
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

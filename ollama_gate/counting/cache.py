@@ -4,8 +4,6 @@ One file a model appears whole or not at all. A file that another version of the
 is as good as none.
 """
 
-import os
-import tempfile
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -17,6 +15,7 @@ from ollama_gate.counting.merges import BpeRecipe
 from ollama_gate.counting.tokenizer import Recipe
 from ollama_gate.counting.unigram import UnigramRecipe
 from ollama_gate.counting.wordpiece import WordPieceRecipe
+from ollama_gate.files import appearing
 
 MAKER = 1
 """To be raised with every change of what is kept, or of what it leads to."""
@@ -39,14 +38,8 @@ def save(path: Path, facts: TokenizerFacts, recipe: Recipe) -> None:
     """
     content = orjson.dumps({"made_by": MAKER, "facts": facts.to_json(), "recipe": recipe.to_json()})
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(prefix=".partial-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_sum(content) + content)
-        Path(partial).replace(path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with appearing(path) as file:
+        file.write(_sum(content) + content)
 
 
 def load(path: Path) -> tuple[TokenizerFacts, Recipe] | None:

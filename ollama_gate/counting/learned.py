@@ -7,8 +7,6 @@ only said.
 
 import asyncio
 import math
-import os
-import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -21,6 +19,7 @@ import structlog
 
 from ollama_gate import __version__
 from ollama_gate.counting.trust import Trust
+from ollama_gate.files import appearing
 
 _FORMAT: Final = 1
 _MOST: Final = 1024
@@ -114,14 +113,8 @@ class LearnedBook:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(prefix=".partial-", dir=path.parent)  # mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(partial).replace(path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with appearing(path) as file:
+        file.write(content)
 
 
 def _read(path: Path) -> dict[str, Learned]:
