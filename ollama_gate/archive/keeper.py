@@ -14,10 +14,10 @@ from structlog.typing import FilteringBoundLogger
 
 from ollama_gate.archive import migrating
 from ollama_gate.archive.database import WITHIN, Database
-from ollama_gate.archive.query import Query
+from ollama_gate.archive.query import LIMIT, Query
 from ollama_gate.archive.records import Filter, Found, Message, Purged
 from ollama_gate.archive.retention import purge_larger, purge_older, stored_bytes
-from ollama_gate.archive.search import LIMIT, search
+from ollama_gate.archive.search import search
 from ollama_gate.archive.store import Store
 from ollama_gate.compaction.originals import ArchiveFailed, Checkpoint, Original
 from ollama_gate.config import archive as config

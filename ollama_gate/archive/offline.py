@@ -10,9 +10,9 @@ import orjson
 
 from ollama_gate.archive import migrating, retention
 from ollama_gate.archive.database import Database
-from ollama_gate.archive.query import Query
+from ollama_gate.archive.query import MOST_LIMIT, Query
 from ollama_gate.archive.records import Filter, Found, Match, Purged
-from ollama_gate.archive.search import MOST_LIMIT, search
+from ollama_gate.archive.search import search
 from ollama_gate.archive.store import Store
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.config.archive import sqlite_file

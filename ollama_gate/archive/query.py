@@ -7,6 +7,10 @@ from typing import Any, Final
 
 import orjson
 
+LIMIT: Final = 20
+"""Matches that a search gives where it asks for no number."""
+MOST_LIMIT: Final = 200
+"""Matches that one search gives at most."""
 LONGEST_QUERY: Final = 1000
 """Characters."""
 MOST_TERMS: Final = 16

@@ -12,12 +12,10 @@ from sqlalchemy import Row, Select, select, tuple_
 
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.packing import unpack_as
-from ollama_gate.archive.query import BadQuery, Query
+from ollama_gate.archive.query import LIMIT, BadQuery, Query
 from ollama_gate.archive.records import Filter, Found, Match
 from ollama_gate.archive.schema import LONGEST_ROLE, SECOND, conversation, message, occurrence, storable
 
-LIMIT: Final = 20
-MOST_LIMIT: Final = 200
 _MESSAGES: Final = 20_000
 """The most messages that one search reads."""
 _BYTES: Final = 64 * 1024**2

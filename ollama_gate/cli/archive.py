@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from ollama_gate.archive.query import BadQuery, Query
+from ollama_gate.archive.query import LIMIT, BadQuery, Query
 from ollama_gate.archive.records import (
     LONGEST_PREFIX,
     SHORTEST_PREFIX,
@@ -79,7 +79,7 @@ def show(hash_: str, path: Path | None, url: str | None, *, as_json: bool) -> No
 @click.argument("words", nargs=-1, required=True, metavar="WORD...")
 @click.option("--conversation", metavar="NAME", help="Only messages of this conversation.")
 @click.option("--role", help="Only messages of this role: user, assistant, tool, system.")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Most matches.")
+@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Most matches.")
 @config_option
 @url_option
 @json_option

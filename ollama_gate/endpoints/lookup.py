@@ -5,13 +5,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from ollama_gate.archive.keeper import Keeper
-from ollama_gate.archive.query import BadQuery, Query
+from ollama_gate.archive.query import LIMIT, MOST_LIMIT, BadQuery, Query
 from ollama_gate.archive.records import LONGEST_PREFIX, SHORTEST_PREFIX, Filter, prefix_of
-from ollama_gate.archive.search import LIMIT, MOST_LIMIT
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.errors import Refusal, Refused
 
-_PARAMETERS: Final = frozenset({"q", "conversation", "role", "limit", "after"})
+PARAMETERS: Final = frozenset({"q", "conversation", "role", "limit", "after"})
+"""What a search may be asked with."""
 
 
 async def answer(keeper: Keeper, request: web.BaseRequest, asked: str) -> dict[str, Any]:
@@ -48,8 +48,8 @@ async def _one(keeper: Keeper, asked: str) -> dict[str, Any]:
 
 async def _search(keeper: Keeper, request: web.BaseRequest) -> dict[str, Any]:
     asked = request.query
-    if unknown := sorted(set(asked) - _PARAMETERS):
-        known = ", ".join(sorted(_PARAMETERS))
+    if unknown := sorted(set(asked) - PARAMETERS):
+        known = ", ".join(sorted(PARAMETERS))
         what = f"{unknown[0][:100]!r} is not a parameter of a search: {known}"
         raise Refused(Refusal(400, "invalid_request", what, param=unknown[0][:100]))
     limit = asked.get("limit", str(LIMIT))

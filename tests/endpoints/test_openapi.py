@@ -7,7 +7,7 @@ import pytest
 
 from ollama_gate.access.keys import Right
 from ollama_gate.dialects import anthropic, responses
-from ollama_gate.endpoints import own
+from ollama_gate.endpoints import lookup, own
 from ollama_gate.endpoints.openapi import document
 from ollama_gate.routes import LANES, right_for
 from support.cases import front
@@ -31,6 +31,10 @@ def test_the_fields_of_a_route_are_those_that_the_gate_folds(path: str) -> None:
     fields = COUNTERS.get(path) or LANES[path].fields
     schema = PATHS[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert set(schema["properties"]) == {name for name in fields if not name.startswith("_")}
+
+
+def test_a_search_of_the_archive_takes_the_parameters_that_it_is_said_to_take() -> None:
+    assert {one["name"] for one in PATHS["/gate/archive/search"]["get"]["parameters"]} == lookup.PARAMETERS
 
 
 def test_operations_have_names_of_their_own() -> None:
