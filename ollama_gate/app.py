@@ -18,8 +18,7 @@ from ollama_gate.access.keys import Right
 from ollama_gate.access.origins import opened, preflight
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
-from ollama_gate.endpoints import shown, v1
-from ollama_gate.endpoints.own import OwnEndpoints
+from ollama_gate.endpoints import own, shown, v1
 from ollama_gate.entrance import Entrance
 from ollama_gate.errors import ConfigError, Refusal, Refused, UpstreamError
 from ollama_gate.machine import allow_open_files
@@ -52,7 +51,6 @@ class Gate:
         self.wiring = Wiring(config, self.metrics, self.log, clock)
         self.turns: dict[str, Turn] = {}
         """Requests under way, by id."""
-        self._own = OwnEndpoints(self)
         self._run = secrets.token_hex(4)
         self._serial = itertools.count(1)
         self.entrance = Entrance(config, self.log, clock)
@@ -185,9 +183,9 @@ class Gate:
                 wiring.leave()
                 self.metrics.in_flight.dec()
         if path.startswith("/gate/"):
-            own = await self._own.answer(request, path, caller)
-            own.headers.update(turn.cors)
-            return own
+            answer = await own.answer(self, request, path, caller)
+            answer.headers.update(turn.cors)
+            return answer
         if path.startswith("/v1/"):
             told = await v1.answer(self, request, path, caller)
             if told is not None:

@@ -6,6 +6,7 @@ because some agents drop M - N tokens.
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from ollama_gate.errors import Refusal, Refused, UpstreamError, UpstreamTimeout, UpstreamUnreachable
@@ -149,19 +150,13 @@ def refused_upstream(request: InferenceRequest, tokens: int | None, limit: int |
 
 def facts(count: PromptCount, window: Window) -> dict[str, Any]:
     """Numbers of a count and its window, for programs."""
-    parts = count.parts
     return {
         "prompt_tokens": count.tokens,
         "at_most": count.at_most,
         "rung": count.rung.value,
         "budget": window.budget,
         "window": window.num_ctx,
-        "parts": {
-            "messages": parts.messages,
-            "tools": parts.tools,
-            "template": parts.template,
-            "media": parts.media,
-        },
+        "parts": asdict(count.parts),
     }
 
 

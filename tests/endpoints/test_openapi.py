@@ -18,7 +18,9 @@ COUNTERS = {anthropic.COUNT_PATH: anthropic.FIELDS, responses.COUNT_PATH: respon
 
 
 def test_every_route_of_the_gates_own_and_every_guarded_one_is_in_it_and_no_other() -> None:
-    methods = {path: {method.lower()} for path, method in own._METHODS.items()} | {"/gate/archive/{hash}": {"get"}}
+    methods = {path: {method.lower()} for path, (method, _) in own.ENDPOINTS.items()} | {
+        "/gate/archive/{hash}": {"get"}
+    }
     assert {path: set(operations) for path, operations in PATHS.items()} == {
         **methods,
         **{path: {"post"} for path in LANES},
