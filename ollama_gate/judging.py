@@ -133,16 +133,23 @@ class Judge:
         return Judged(applied, PromptCount(bound, bound, _BOUND))
 
     async def by_count(
-        self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, got: Received
+        self,
+        inference: InferenceRequest,
+        card: ModelCard,
+        applied: Applied,
+        turn: Turn,
+        got: Received,
+        *,
+        exactly: bool = False,
     ) -> Judged:
-        """The verdict where bytes do not settle it.
+        """The verdict where bytes do not settle it; or, `exactly`, where they do and the count matters all the same.
 
         Raises:
             Refused: it does not fit.
         """
         room = applied.window
         if inference.kind is _EMBED or room is None:
-            return await self._judge_inputs(inference, card, applied, turn, got)
+            return await self._judge_inputs(inference, card, applied, turn, got, exactly=exactly)
         asked, images = _asked(inference, card, room), applied.policy.image_tokens
         began, case = self._clock(), self._shortener.case(inference, card, applied, room, len(got.text))
         try:
@@ -185,14 +192,21 @@ class Judge:
         return done.request, done.count
 
     async def _judge_inputs(
-        self, inference: InferenceRequest, card: ModelCard, applied: Applied, turn: Turn, got: Received
+        self,
+        inference: InferenceRequest,
+        card: ModelCard,
+        applied: Applied,
+        turn: Turn,
+        got: Received,
+        *,
+        exactly: bool,
     ) -> Judged:
         limit = applied.embeds
         if limit is None:
             raise Refused(refusals.cannot_embed(card.name))
         turn.budget = limit.tokens
         began = self._clock()
-        count = await self._counter.count_inputs(inputs(inference), card, limit.tokens)
+        count = await self._counter.count_inputs(inputs(inference), card, limit.tokens, exactly=exactly)
         turn.counted(count, self._clock() - began)
         for index, tokens in enumerate(count.items):
             if tokens > limit.tokens:

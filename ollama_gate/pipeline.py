@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from ollama_gate import refusals
+from ollama_gate.access.door import Caller
 from ollama_gate.admission.hold import Hold
 from ollama_gate.admitting import Admission
 from ollama_gate.catalog.card import ModelCard
@@ -42,7 +43,7 @@ from ollama_gate.routes import refused
 from ollama_gate.settle import Settler
 from ollama_gate.shortening import Shortener
 from ollama_gate.tasks import spawn
-from ollama_gate.turn import Phase, Turn
+from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_upstream
@@ -117,6 +118,8 @@ class Pipeline:
             judged = self.judge.at_once(inference, card, "" if card is not None else self._key(inference.model), turn)
             if judged.open and card is not None:
                 judged = await self.judge.by_count(inference, card, judged.applied, turn, received)
+            if turn.caller is not None and card is not None and self._needs_count(turn, turn.caller, judged.count):
+                judged = await self.judge.by_count(inference, card, judged.applied, turn, received, exactly=True)
             if self._watch is not None:
                 self._watch.look(inference, turn, compacted=judged.shorter is not None)
             inference = judged.shorter or inference
@@ -186,6 +189,11 @@ class Pipeline:
         if card is None:
             raise Refused(refusals.not_counted(inference.model, remote=False))
         return *await self.judge.only(inference, card), card
+
+    @staticmethod
+    def _needs_count(turn: Turn, caller: Caller, count: PromptCount | None) -> bool:
+        """Whether a bound that was enough for the verdict would use up a quota that the prompt may leave room in."""
+        return count is not None and turn.verdict is Verdict.ADMIT and caller.short_of(count)
 
     def _key(self, name: str) -> str:
         return self._catalog.key(name) if name else ""

@@ -73,6 +73,10 @@ class Caller:
         """
         self._usage = self._quotas.begin(self.key, self._clock())
 
+    def short_of(self, count: PromptCount) -> bool:
+        """Whether a quota has no room for this count because it is a bound, so that the prompt itself may still fit."""
+        return count.rung is Rung.BOUND and not self._quotas.fits(self.key, count.tokens, self._clock())
+
     def book(self, count: PromptCount | None) -> None:
         """Book the tokens of the prompt that is about to be sent; one that was not counted is booked by `settle`.
 

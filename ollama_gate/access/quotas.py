@@ -130,6 +130,17 @@ class Quotas:
         usage.running += 1
         return usage
 
+    def fits(self, key: Key, tokens: int, now: float) -> bool:
+        """Whether so many prompt tokens could be booked now."""
+        minute, day = key.limits.tokens_per_minute, key.limits.tokens_per_day
+        if minute is day is None:
+            return True
+        usage = self.of(key)
+        return not (
+            (minute is not None and usage.tokens_minute.wait(minute, tokens, now))
+            or (day is not None and usage.tokens_day.wait(day, tokens, now))
+        )
+
     def book(self, key: Key, tokens: int, now: float) -> None:
         """Book the prompt tokens of a request that is about to be sent.
 

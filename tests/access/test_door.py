@@ -186,6 +186,28 @@ async def test_prompt_tokens_are_booked_and_put_right_by_what_ollama_counted(key
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/chat", {**CHAT, "messages": [{"role": "user", "content": "word " * 120}]}),
+        ("/v1/embeddings", {"model": "all-minilm", "input": ["word " * 60] * 3}),
+    ],
+)
+async def test_a_bound_that_a_quota_has_no_room_for_is_replaced_by_a_count(
+    keys: Path, path: str, body: dict[str, Any]
+) -> None:
+    text = add_key(keys, limits={"tokens_per_minute": 700})
+    async with guarded(keys) as line:
+        await chat(line, bearer(text))
+        reply = await line.ask(path, body, headers=bearer(text))
+        used = line.gate.entrance.door.quotas.of(read(keys)[0].keys[0]).tokens_minute.used(line.gate.clock())
+        long = await chat(line, bearer(text), messages=[{"role": "user", "content": "word " * 700}])
+    assert (reply.status, reply.gate("rung")) == (200, "exact")
+    assert used < 500
+    assert (long.status, long.gate("rung")) == (429, "exact")
+
+
+@pytest.mark.slow
 async def test_a_prompt_that_does_not_fit_is_400_whatever_the_quota(keys: Path) -> None:
     text = add_key(keys, limits={"tokens_per_minute": 10})
     async with guarded(keys, window=256) as line:

@@ -77,6 +77,16 @@ def test_a_prompt_that_is_longer_than_its_quota_passes_alone() -> None:
     quotas.book(mine, 5000, 61.0)
 
 
+def test_what_fits_can_be_booked_and_what_does_not_cannot() -> None:
+    quotas, mine = Quotas(), key(tokens_per_minute=1000, tokens_per_day=1500)
+    quotas.book(mine, 600, 0.0)
+    assert quotas.fits(mine, 400, 1.0)
+    assert not quotas.fits(mine, 401, 1.0)
+    assert quotas.fits(mine, 900, 61.0)
+    assert not quotas.fits(mine, 901, 61.0)
+    assert quotas.fits(key(requests_per_minute=1), 10**9, 0.0)
+
+
 def test_what_was_booked_roughly_is_put_right_where_it_was_booked() -> None:
     quotas, mine = Quotas(), key(tokens_per_minute=1000, tokens_per_day=10_000)
     quotas.book(mine, 900, 0.0)
