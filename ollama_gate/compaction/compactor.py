@@ -216,6 +216,8 @@ class Compactor:
                 if count.at_most <= case.room.budget and (best is None or _nearer(count, best[2], goal)):
                     best = done, request, count
                 full = told["tokens"] >= 0.9 * target
+                if told["tokens"] > target and count.at_most <= case.room.budget:
+                    break  # what has to stay takes more than the target, and a smaller one changes nothing
                 if count.at_most <= goal and (count.at_most >= 0.9 * goal or not full):
                     break
                 target = max(target - (count.at_most - goal) * (1.05 if count.at_most > goal else 0.95), 1.0)

@@ -22,9 +22,13 @@ from ollama_gate.compaction.weighing import Scales
 _SHARES: Final = {"tail": 0.5, "digest": 0.3, "older": 0.2}
 """How what is left over is divided while everybody wants more."""
 _SKELETON: Final = 0.75
-"""Share of the target that what has to stay should not pass; then older calls are only listed."""
+"""Share of the target that what has to stay should not pass; then arguments of calls are cut."""
+_CROWDED: Final = 0.85
+"""Share of the most that is allowed which it must not pass before older calls are only listed."""
+_RELIEVED: Final = 0.7
+"""Share of the most to which listing brings it, so that several turns fit before more of them go."""
 _LISTING: Final = 0.9
-"""The same where all of them are listed."""
+"""Share that it may take where all of them are listed, and that is filled where it takes more than the target."""
 _ARGUMENTS: Final = (2000, 600, 120, 40)
 """Characters that texts in the arguments of calls keep, the first that is short enough."""
 _LISTED: Final = (160, 40, 0)
@@ -92,7 +96,8 @@ class Filler:
             )
         room = target
         if least.tokens > 0.9 * target:
-            room = max(target, min(self.terms.most, least.tokens + 0.15 * self.terms.most))
+            most = max(least.tokens, _LISTING * self.terms.most)
+            room = max(target, min(most, least.tokens + 0.15 * self.terms.most))
         best, aim = least, room
         for _ in range(_ROUNDS):
             plan = self._spread(frame, aim - least.tokens)
@@ -117,6 +122,10 @@ class Filler:
                 return frame, least
             frame = self._frame(0, arguments, _LISTED[0], roomy=False)
             least = self._least(frame)
+        # What a call brought to light is worth more than the room for the next turns.
+        if least.tokens <= _CROWDED * self.terms.most:
+            return frame, least
+        limit = max(limit, _RELIEVED * self.terms.most)
         every = len(self.skeleton.listable)
         for listed in _LISTED:
             number = 0
@@ -125,7 +134,8 @@ class Filler:
                 frame = self._frame(number, _ARGUMENTS[-1], listed, roomy=False)
                 least = self._least(frame)
             # What was called with what is worth more than a full target; only what cannot be sent at all goes.
-            if least.tokens <= _LISTING * (target if listed == _LISTED[0] else self.terms.most):
+            # What was called with what is worth more than that room; only what cannot be sent at all goes.
+            if least.tokens <= _LISTING * self.terms.most:
                 break
         return frame, least
 

@@ -17,8 +17,9 @@ class Compaction(Section):
     )
     target: float = key(
         0.55,
-        "Share of the budget that a conversation takes after a compaction. What is left is for the next turns, which "
-        "all begin with the same compacted messages, so that Ollama's prompt cache keeps working.",
+        "Share of the budget that a conversation takes after a compaction, more only before a tool's result would be "
+        "given up. What is left is for the next turns, which all begin with the same compacted messages, so that "
+        "Ollama's prompt cache keeps working.",
         unit="share",
         ge=0.1,
         le=0.95,

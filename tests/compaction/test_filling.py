@@ -89,6 +89,28 @@ def test_the_target_is_filled_where_there_is_enough(messages: int, words: int, t
         assert found.tokens >= 0.8 * target, (found.tokens, len(out))
 
 
+@pytest.mark.parametrize("share", [0.6, 0.8])
+def test_short_results_stay_where_the_budget_holds_them_though_the_target_does_not(share: float) -> None:
+    talk = long_talks.indicators(40, 0)
+    most = tokens(talk, TERMS) / share
+    terms = Terms(target=0.3 * most, most=most)
+    found, out = filled(talk, terms)
+    assert not found.plan.called
+    results = [message for message in talk if message["role"] == "tool"]
+    assert [message for message in out if message["role"] == "tool"] == results
+    assert found.tokens <= 0.9 * most
+
+
+def test_only_so_many_results_go_as_the_budget_cannot_hold_and_the_oldest_first() -> None:
+    talk = long_talks.indicators(40, 1)
+    most = tokens(talk, TERMS) / 1.1
+    found, _ = filled(talk, Terms(target=0.3 * most, most=most))
+    listed = [at for members in found.plan.called for at in members]
+    assert listed == list(range(2, 2 + len(listed)))
+    assert 0 < len(listed) < 65
+    assert 0.6 * most < found.tokens <= 0.9 * most
+
+
 def test_a_conversation_that_fits_is_left_alone() -> None:
     talk = long_talks.long_talk(10, 20)
     assert filled(talk, Terms(5000, 6000))[1] == talk
