@@ -95,10 +95,13 @@ class Admission:
         """A hold on a slot and memory, to be entered with `async with`."""
         if card is None or card.mode is _REMOTE:
             return Hold()  # of nothing: the model is unknown to Ollama, or runs in the cloud
-        self._cards[card.runner] = card
+        runner = card.runner
+        if self._cards.get(runner) is not card:
+            self._cards[runner] = card
+            self._shared.met(card)
         demand = self.demand(card, applied)
-        lease = self.gatekeeper.lease(card.runner, client, demand, priority=priority, control=control, name=card.name)
-        if control is _UNLOAD:
+        lease = self.gatekeeper.lease(runner, client, demand, priority=priority, control=control, name=card.name)
+        if control is _UNLOAD or runner not in self._shared.mixed:
             return lease
         return self._shared.hold(card, lease, slots=0 if control is _LOAD else 1)
 

@@ -113,7 +113,7 @@ class Pipeline:
                 card = await self._catalog.card(inference.model)
             if card is not None:
                 turn.model = card.key
-                if not card.thinks:
+                if "think" in inference.body and not card.thinks:
                     inference = without_thinking(inference)
             judged = self.judge.at_once(inference, card, "" if card is not None else self._key(inference.model), turn)
             if judged.open and card is not None:

@@ -89,14 +89,15 @@ class Policies:
         self._disputed = disputed
         self._told: set[Dispute] = set()
         self._revision = -1
-        self._applied: dict[tuple[str, str, Features], Applied] = {}
+        self._applied: dict[tuple[str, str, str], Applied] = {}
+        """By canonical name, digest and Ollama's version."""
 
     def for_card(self, card: ModelCard) -> Applied:
         """What this model gets."""
         if self._revision != self._cards.revision or len(self._applied) > 1024:
             self._applied.clear()
             self._revision = self._cards.revision
-        key = (card.key, card.digest, self._features())
+        key = (card.key, card.digest, self._features().version)
         found = self._applied.get(key)
         if found is None:
             found = self._applied[key] = self._apply(card)

@@ -55,7 +55,6 @@ class BodyLimit:
     """Without large images."""
 
 
-_NO_STAND_INS: Final = StandIns()
 Read = Callable[[dict[str, Any]], tuple[Json, InferenceRequest]]
 
 
@@ -63,8 +62,8 @@ class Came(NamedTuple):
     """A client's body, decoded and folded."""
 
     body: Json
-    stand_ins: StandIns = _NO_STAND_INS
-    """What some of its texts stand for."""
+    stand_ins: StandIns | None = None
+    """What some of its texts stand for; None where none does."""
 
 
 class Received(NamedTuple):
@@ -76,7 +75,7 @@ class Received(NamedTuple):
     """What tells it from every other body: the text itself, or the hash of a long one."""
     size: int = 0
     """Bytes on the wire."""
-    stand_ins: StandIns = _NO_STAND_INS
+    stand_ins: StandIns | None = None
     limit: int = 0
     """Bytes of text that were allowed."""
 
@@ -89,7 +88,7 @@ class Received(NamedTuple):
         Raises:
             Refused: 400, the text cannot be read; 413, there is more text than is allowed; and what `read` refuses.
         """
-        if len(self.text) < ELSEWHERE and not self.stand_ins:
+        if len(self.text) < ELSEWHERE and self.stand_ins is None:
             body, inference = read(decode_json(self.text))
         else:
             body, inference = await elsewhere(lambda: self._understood(read))
@@ -97,7 +96,7 @@ class Received(NamedTuple):
 
     def _understood(self, read: Read) -> tuple[Json, InferenceRequest]:
         body, inference = read(decode_json(self.text))
-        if self.stand_ins:
+        if self.stand_ins is not None:
             inference = replace(inference, body=self._whole(inference.body))
         return body, weighed(inference) if len(self.text) > WEIGHED else inference
 
@@ -107,7 +106,7 @@ class Received(NamedTuple):
         Raises:
             Refused: 400, the text cannot be read; 413, that is more text than is allowed.
         """
-        if len(self.text) < ELSEWHERE and not self.stand_ins:
+        if len(self.text) < ELSEWHERE and self.stand_ins is None:
             return decode_json(self.text)
         return await elsewhere(lambda: self._whole(decode_json(self.text)))
 
@@ -117,7 +116,7 @@ class Received(NamedTuple):
         Raises:
             Refused: 413, that is more text than is allowed.
         """
-        if not self.stand_ins:
+        if self.stand_ins is None:
             return cast("dict[str, Any]", body)
         try:
             return self.stand_ins.text_put_back(body, self.limit - len(self.text))
@@ -148,7 +147,8 @@ def _received(raw: bytes | bytearray, encoding: str | None, limit: BodyLimit) ->
     except TooMuchText as long:
         raise Refused(too_much_text(limit.text)) from long
     identity = hashlib.blake2b(lifted.text).digest()
-    return Received(lifted.text, identity, len(raw), StandIns(lifted.payloads), limit.text)
+    stand_ins = StandIns(lifted.payloads) if lifted.payloads else None
+    return Received(lifted.text, identity, len(raw), stand_ins, limit.text)
 
 
 def weighed(inference: InferenceRequest) -> InferenceRequest:
@@ -180,7 +180,7 @@ def body_limit(config: Config) -> BodyLimit:
     return BodyLimit(config.server.max_body, config.server.max_text)
 
 
-def outgoing(text: bytes, stand_ins: StandIns, lines: list[bytes]) -> bytes | AsyncIterator[bytes]:
+def outgoing(text: bytes, stand_ins: StandIns | None, lines: list[bytes]) -> bytes | AsyncIterator[bytes]:
     """An encoded body as it is sent, every payload in its place; its length goes to the headers.
 
     Args:
@@ -188,7 +188,7 @@ def outgoing(text: bytes, stand_ins: StandIns, lines: list[bytes]) -> bytes | As
         stand_ins: for what they stand.
         lines: headers of the request that it is sent with.
     """
-    if not stand_ins:
+    if stand_ins is None:
         return text
     pieces = stand_ins.put_back(text)
     lines.append(b"Content-Length: %d" % sum(map(len, pieces)))
@@ -218,17 +218,17 @@ _PACKED: Final = 4 * 1024
 
 
 def received_at_hand(request: web.BaseRequest, limit: BodyLimit) -> Received | None:
-    """A small, plain body that came with the head; None where there is something to wait for, or to do elsewhere.
+    """A small, plain body that came with the head; None where there is something to wait for, to unpack, or to refuse.
 
     Raises:
-        Refused: see `read_body`.
+        Refused: 400 for a body that breaks the rules of HTTP.
     """
     length = request.content_length
-    if length is None or length >= ELSEWHERE or length > limit.text or "Content-Encoding" in request.headers:
+    if length is None or length >= ELSEWHERE or length > limit.text or length > limit.whole:
         return None
-    raw = body_at_hand(request, limit.whole)
-    if raw is None:
+    if "Content-Encoding" in request.headers or not request.content.is_eof():
         return None
+    raw = _here(request)
     return Received(raw, raw, len(raw), limit=limit.text)
 
 

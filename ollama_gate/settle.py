@@ -42,7 +42,7 @@ class Settler:
 
     def _count(self, turn: Turn, passage: Passage, end: StreamEnd | None, ended: str | None) -> None:
         metrics, model = self.metrics, self.metrics.model(turn.model)
-        metrics.requests.labels(turn.route, model, str(turn.verdict)).inc()
+        metrics.requests.by[turn.route, model, str(turn.verdict)].inc()
         if turn.left:
             metrics.client_gone.labels(str(turn.phase)).inc()
         if turn.code is not None:
@@ -53,13 +53,13 @@ class Settler:
         if turn.count_seconds is not None and turn.rung is not None:
             metrics.count_seconds.labels(str(turn.rung)).observe(turn.count_seconds)
         if turn.wait_seconds is not None:
-            metrics.wait_seconds.labels(model).observe(turn.wait_seconds)
+            metrics.wait_seconds.by[(model,)].observe(turn.wait_seconds)
         if turn.reload_avoided:
             metrics.reloads_avoided.labels(model).inc()
         if turn.clamped:
             metrics.clamped.labels(model).inc()
         if passage.first_byte_at is not None and turn.sent_at is not None:
-            metrics.first_byte_seconds.labels(turn.route).observe(passage.first_byte_at - turn.sent_at)
+            metrics.first_byte_seconds.by[(turn.route,)].observe(passage.first_byte_at - turn.sent_at)
         if end is None:
             return
         if end.error is not None and turn.status == 200:
@@ -67,11 +67,11 @@ class Settler:
         if end.prompt_eval_count is not None:
             if turn.reported is not None:
                 turn.reported(end.prompt_eval_count)
-            metrics.prompt_tokens.labels(model).observe(end.prompt_eval_count)
+            metrics.prompt_tokens.by[(model,)].observe(end.prompt_eval_count)
         if end.eval_count is not None:
-            metrics.relayed.labels(model).inc(end.eval_count)
+            metrics.relayed.by[(model,)].inc(end.eval_count)
         if ended is not None:
-            metrics.endings.labels(model, ended).inc()
+            metrics.endings.by[model, ended].inc()
 
     def _signals(self, turn: Turn) -> None:
         model = self.metrics.model(turn.model)

@@ -358,9 +358,9 @@ class Wiring:
 
     def _drifted(self, card: ModelCard, rung: Rung, drift: Drift) -> None:
         model = self._metrics.model(card.key)
-        self._metrics.drift.labels(model, str(drift.kind)).inc()
+        self._metrics.drift.by[model, str(drift.kind)].inc()
         if (ratio := drift.ratio) is not None:
-            self._metrics.drift_ratio.labels(model, str(rung)).observe(ratio)
+            self._metrics.drift_ratio.by[model, str(rung)].observe(ratio)
 
     def _demoted(self, card: ModelCard, trust: Trust) -> None:
         self._metrics.demotions.labels(self._metrics.model(card.key)).inc()

@@ -160,7 +160,7 @@ class Door:
             what = f"{request.method} is not for this gate"
             raise Refused(Refusal(405, "method_not_allowed", what, headers={"Connection": "close"}))
         host = request.headers.get("Host")
-        if self._keys.ring:
+        if self._keys.ring.keys:
             if self._hosts.names and not self._hosts.trusts(host):
                 raise Refused(_foreign(host))
             return self._known(request, right, path)

@@ -44,27 +44,28 @@ class SharedRunners:
         self._running = running
         self._unload = unload
         self._kinds: dict[str, set[bool]] = {}
+        self.mixed: set[str] = set()
+        """Runners of which names of both kinds were met."""
         self._changes: dict[str, tuple[SharedHold, asyncio.Event]] = {}
         """Runners that are being made native, by whom; the others wait for the event."""
         self._held_back: Counter[str] = Counter()
 
-    def met(self, card: ModelCard) -> bool:
-        """Note who uses a runner; whether names of both kinds do."""
-        kinds = self._kinds.get(card.runner)
-        if kinds is None:
-            kinds = self._kinds[card.runner] = set()
+    def met(self, card: ModelCard) -> None:
+        """Note who uses a runner."""
+        kinds = self._kinds.setdefault(card.runner, set())
         kinds.add(is_native(card))
-        return len(kinds) > 1
+        if len(kinds) > 1:
+            self.mixed.add(card.runner)
 
     def hold(self, card: ModelCard, lease: Hold, *, slots: int) -> Hold:
-        """The lease, made to wait where the runner has to be loaded anew for it, or is for another.
+        """The lease on a mixed runner, made to wait where that has to be loaded anew for it, or is for another.
 
         Args:
             card: whose request it is.
             lease: what it holds; it takes so many `slots` of a loaded runner.
             slots: 1, or 0 for a preload.
         """
-        return SharedHold(self, card, lease, slots) if self.met(card) else lease
+        return SharedHold(self, card, lease, slots)
 
     async def enter(self, hold: "SharedHold") -> None:
         """Come back when the request can go out.

@@ -111,10 +111,12 @@ class Catalog:
         listing = self._listing
         if listing is None or self._clock() - listing.at > FRESH:
             return None
-        try:
-            key = self.key(name)
-        except InvalidName:
-            return None
+        key = self._spelled.get(name)
+        if key is None:
+            try:
+                key = self.key(name)
+            except InvalidName:
+                return None
         listed = listing.models.get(key)
         return None if listed is None else self._cards.get((key, listed.digest))
 

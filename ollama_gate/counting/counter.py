@@ -106,7 +106,8 @@ class Counter:
 
     def known(self, card: ModelCard) -> Known:
         """What is known of a model; getting to know it begins when it is first asked for."""
-        key = (card.digest, str(card.mode), self._version() or "")
+        version = self._version()
+        key = card.digest, str(card.mode), version or ""
         found = self._models.get(key)
         if found is not None and found.meter is not None:
             if found.meter.tokenizer.alive:
@@ -115,7 +116,8 @@ class Counter:
         if found is None:
             if len(self._models) >= 256:
                 self._models.pop(next(iter(self._models)))
-            found = self._models[key] = Known(card, cost=bound.unmeasured(card.system, card.messages))
+            cost = bound.unmeasured(card.system, card.messages)
+            found = self._models[key] = Known(card, features=Features.of(version), cost=cost)
             found.key = " ".join(filter(None, (*key, self._tokenizers.mark(card))))
             found.remember(self._book.get(found.key))
         retry = found.failed_at is not None and self._clock() - found.failed_at > 60.0
@@ -130,7 +132,7 @@ class Counter:
     def bound(self, request: InferenceRequest, card: ModelCard, image_tokens: int | None) -> int | None:
         """The most tokens that a chat or generate prompt can have, from its bytes; None where nothing is proven."""
         known = self.known(card)
-        if not known.trust.bound or not self._features.obeys:
+        if not known.trust.bound or not known.features.obeys:
             return None
         size = bound.most_bytes(request, known.cost)
         if size is None:
@@ -295,7 +297,7 @@ class Counter:
         known = self.known(card)
         embeds = request.kind is _EMBED
         reported = end.prompt_eval_count if end.done or embeds else None
-        if says_nothing(request, card, self._version()):
+        if says_nothing(request, card, known.features):
             reported = None
         images = 0 if embeds else images_in(request)
         if images:

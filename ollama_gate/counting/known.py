@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.catalog.versions import Features
 from ollama_gate.counting.bound import IMAGE_TOKENS, TemplateCost, most_bytes, tokens_of_bytes
 from ollama_gate.counting.facts import PUBLISHED
 from ollama_gate.counting.learned import Learned
@@ -29,6 +30,8 @@ class Known:
     card: ModelCard
     key: str = ""
     """What it is remembered by: digest, mode and Ollama's version."""
+    features: Features = field(default_factory=lambda: Features.of(None))
+    """What that version does."""
     cost: TemplateCost = field(default_factory=TemplateCost)
     meter: Meter | None = None
     why: str = ""
@@ -148,11 +151,11 @@ def inputs_bounded(items: tuple[int, ...], why: str = "") -> PromptCount:
     return PromptCount(sum(items), sum(items), Rung.BOUND, Parts(messages=sum(items)), items, why)
 
 
-def says_nothing(request: InferenceRequest, card: ModelCard, version: str | None) -> bool:
+def says_nothing(request: InferenceRequest, card: ModelCard, features: Features) -> bool:
     """Whether Ollama's prompt_eval_count of this request is not its prompt's length.
 
     With a format and thinking it runs twice and reports the second run (`server/routes.go:ChatHandler`, v0.33); v0.30.0
     left cached tokens out.
     """
     two_runs = bool(request.body.get("format")) and (card.thinks or bool(card.parser))
-    return two_runs or version == "0.30.0" or card.mode is _REMOTE
+    return two_runs or features.version == "0.30.0" or card.mode is _REMOTE

@@ -72,7 +72,8 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
         raise bad_format()
     if kind is _CHAT:
         empty = not _checked_messages(body.get("messages"))
-        _checked_tools(body.get("tools"))
+        if (tools := body.get("tools")) is not None:
+            _checked_tools(tools)
     elif kind is _GENERATE:
         empty = _checked_prompt(body)
     elif path == "/api/embed":
@@ -135,6 +136,8 @@ def _checked_messages(messages: Any) -> list[Json]:
                 "put the text into content and pictures, as base64, into images",
                 f"messages[{index}].content",
             )
+        if len(message) == 2 and content is not None and isinstance(message.get("role"), str):
+            continue  # nearly every message: a role and a text
         for key, value in message.items():
             form = _FORMS.get(key)
             if form is not None and value is not None and not isinstance(value, form):
@@ -161,8 +164,6 @@ def _checked_calls(calls: list[Any], index: int) -> None:
 
 
 def _checked_tools(tools: Any) -> None:
-    if tools is None:
-        return
     if not isinstance(tools, list):
         raise _bad("tools must be a list of objects", "tools")
     for index, tool in enumerate(tools):

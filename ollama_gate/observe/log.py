@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, Literal, TextIO
+from typing import Any, BinaryIO, Final, Literal, TextIO
 
 import orjson
 import structlog
@@ -24,7 +24,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 def configure(level: Level = "info", style: Style = "json", stream: TextIO | None = None) -> None:
     """Set the process's log up: JSON objects, or lines for people, on standard error unless a stream is given."""
     out = stream if stream is not None else sys.stderr
-    _direct.out = out if style == "json" and _LEVELS[level] <= _LEVELS["info"] else None
+    _direct.out = getattr(out, "buffer", None) if style == "json" and _LEVELS[level] <= _LEVELS["info"] else None
     processors: list[Processor]
     if style == "json":
         processors = [_json_line]
@@ -44,9 +44,9 @@ def configure(level: Level = "info", style: Style = "json", stream: TextIO | Non
 
 @dataclass(slots=True)
 class _Direct:
-    """Where lines of finished requests go without passing the processors."""
+    """Where lines of finished requests go without passing the processors: the bytes below the log's stream."""
 
-    out: TextIO | None = None
+    out: BinaryIO | None = None
 
 
 _direct: Final = _Direct()
@@ -61,7 +61,7 @@ def finished(line: dict[str, object]) -> None:
     line["event"] = "request"
     line["level"] = "info"
     line["timestamp"] = datetime.now(UTC)
-    out.write(orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z).decode())
+    out.write(orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z))
     out.flush()
 
 

@@ -132,7 +132,7 @@ class SignalBook:
     def look(self, request: InferenceRequest, now: float) -> Look | None:
         """What a request that is about to be sent shows; None for one without a past (fewer than three messages)."""
         messages = request.body.get("messages")
-        if request.kind is not Kind.CHAT or not isinstance(messages, list) or not 3 <= len(messages) <= _MOST_MESSAGES:
+        if not isinstance(messages, list) or not 3 <= len(messages) <= _MOST_MESSAGES or request.kind is not Kind.CHAT:
             return None
         offered = request.body.get("tools")
         marks, sizes = _marked(messages, offered)

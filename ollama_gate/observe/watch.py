@@ -57,7 +57,7 @@ class Watch:
         Raises:
             Refused: 400, where the operator blocks one of these signals.
         """
-        if turn.verdict is Verdict.UNCOUNTED and turn.body_bytes > _MOST_UNCOUNTED:
+        if turn.body_bytes > _MOST_UNCOUNTED and turn.verdict is Verdict.UNCOUNTED:
             return
         try:
             look = self.book.look(request, self._clock())

@@ -119,7 +119,7 @@ class Upstream:
                 connection = kept if kept is not None else await self._connect()
                 try:
                     connection.start(head, body, bodiless=method == "HEAD")
-                    while (answer := connection.head) is None:
+                    while (answer := connection.reader.head) is None:
                         await connection.changed()
                 except UpstreamBroken:
                     if kept is None or kept.heard or body is not None or method not in _SAFE:

@@ -30,7 +30,6 @@ class Connection(asyncio.Protocol):
         "_loop",
         "_parts",
         "_paused",
-        "_reader",
         "_timer",
         "_transport",
         "_waiter",
@@ -38,6 +37,7 @@ class Connection(asyncio.Protocol):
         "closed",
         "heard",
         "idle_since",
+        "reader",
     )
 
     def __init__(self, idle_timeout: float) -> None:
@@ -48,7 +48,8 @@ class Connection(asyncio.Protocol):
         """
         self._loop = asyncio.get_running_loop()
         self._idle_timeout = idle_timeout
-        self._reader = AnswerReader()
+        self.reader = AnswerReader()
+        """Reads what comes; its head is there once the answer has begun."""
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytes] = []
         self._waiting = 0
@@ -77,7 +78,7 @@ class Connection(asyncio.Protocol):
         """Undo the framing and keep what is the body's."""
         self._heard_at = self._loop.time()
         self.heard = True
-        reader = self._reader
+        reader = self.reader
         try:
             body = reader.feed(data)
         except UpstreamError as failure:
@@ -109,9 +110,9 @@ class Connection(asyncio.Protocol):
         if self._body_task is not None:
             self._body_task.cancel()
         try:
-            if failure is not None and not self._reader.done:
+            if failure is not None and not self.reader.done:
                 raise UpstreamBroken(str(failure) or type(failure).__name__)
-            self._reader.end()
+            self.reader.end()
         except UpstreamError as broken:
             self._fail(broken)
         self._wake()
@@ -130,7 +131,7 @@ class Connection(asyncio.Protocol):
     # What the client calls.
 
     def start(self, head: bytes, body: bytes | AsyncIterable[bytes] | None, *, bodiless: bool) -> None:
-        """Send a request; `head` is there once its answer has begun.
+        """Send a request; `reader.head` is there once its answer has begun.
 
         Args:
             head: the request's head, with Content-Length, or with Transfer-Encoding where the body is framed already.
@@ -143,7 +144,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or self.closed:
             raise UpstreamBroken("Ollama closed the connection")
-        self._reader.begin(bodiless=bodiless)
+        self.reader.begin(bodiless=bodiless)
         self.heard = False
         if isinstance(body, bytes):
             if len(body) <= _JOINED:
@@ -156,11 +157,6 @@ class Connection(asyncio.Protocol):
             if body is not None:
                 self._body_task = spawn(self._send(body), name="request body", quiet=True)
         self._watch()
-
-    @property
-    def head(self) -> AnswerHead | None:
-        """The head of the answer; None before it is there."""
-        return self._reader.head
 
     def changed(self) -> Awaitable[None]:
         """Wait until something has come or ended.
@@ -195,18 +191,18 @@ class Connection(asyncio.Protocol):
     @property
     def complete(self) -> bool:
         """Whether all of the body has come, to its proper end."""
-        return self._reader.done
+        return self.reader.done
 
     @property
     def done(self) -> bool:
         """Whether all of the body has come and was taken."""
-        return self._reader.done and not self._parts
+        return self.reader.done and not self._parts
 
     @property
     def reusable(self) -> bool:
         """Whether another exchange may follow: this one went to its end on both sides."""
         sent = self._body_task is None or self._body_task.done()
-        return self._reader.done and self._reader.keep_alive and not self.closed and sent and not self._parts
+        return self.reader.done and self.reader.keep_alive and not self.closed and sent and not self._parts
 
     def abort(self) -> None:
         """End the connection now."""
@@ -249,11 +245,11 @@ class Connection(asyncio.Protocol):
 
     def _look(self) -> None:
         self._timer = None
-        if self._reader.done:
+        if self.reader.done:
             return  # the next exchange sets it again
         silent = self._loop.time() - self._heard_at
         if silent >= self._idle_timeout and not self._paused:
-            phase = "before its answer began" if self._reader.head is None else "in mid-answer"
+            phase = "before its answer began" if self.reader.head is None else "in mid-answer"
             self._fail(UpstreamTimeout(f"Ollama was silent for longer than the idle timeout, {phase}"))
             return
         left = self._idle_timeout - silent if silent < self._idle_timeout else self._idle_timeout

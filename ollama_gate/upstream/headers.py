@@ -40,6 +40,10 @@ def connection_named(values: Iterable[bytes]) -> frozenset[bytes]:
     return frozenset(name.strip().lower() for value in values for name in value.split(b","))
 
 
+def _without(lines: Iterable[bytes], names: frozenset[bytes]) -> list[bytes]:
+    return [line for line in lines if line.partition(b":")[0].lower() not in names]
+
+
 def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, own_body: bool, authorization: bool) -> list[bytes]:
     """The client's headers as they go to Ollama, as lines.
 
@@ -49,16 +53,16 @@ def for_upstream(headers: Iterable[tuple[bytes, bytes]], *, own_body: bool, auth
         authorization: whether the operator lets Authorization through.
     """
     dropped = _DROPPED[own_body, authorization]
-    fields: list[Field] = []
+    lines: list[bytes] = []
     named: list[bytes] = []
     for name, value in headers:
         lower = name.lower()
         if lower not in dropped:
-            fields.append((lower, name + b": " + value))
+            lines.append(name + b": " + value)
         elif lower == b"connection":
             named.append(value)
-    also = connection_named(named) if named else ()
-    lines = [line for name, line in fields if name not in also]
+    if named:
+        lines = _without(lines, connection_named(named))
     if own_body:
         lines.append(b"Content-Type: application/json")
     return lines
@@ -74,7 +78,14 @@ def for_client(fields: Iterable[Field], replaced: Iterable[str] = ()) -> list[by
     dropped = _NOT_TO_CLIENT
     if replaced:
         dropped = dropped.union([name.lower().encode() for name in replaced])
-    named = [line.partition(b":")[2] for name, line in fields if name == b"connection"]
+    lines: list[bytes] = []
+    named: list[bytes] = []
+    for name, line in fields:
+        if name not in dropped:
+            if not name.startswith(b"x-ollama-gate-"):
+                lines.append(line)
+        elif name == b"connection":
+            named.append(line.partition(b":")[2])
     if named:
-        dropped |= connection_named(named)
-    return [line for name, line in fields if name not in dropped and not name.startswith(b"x-ollama-gate-")]
+        lines = _without(lines, connection_named(named))
+    return lines

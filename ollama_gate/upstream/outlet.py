@@ -30,7 +30,7 @@ class Outlet:
     ConnectionError, at once or when waited for, when the client has gone.
     """
 
-    __slots__ = ("_chunked", "_head", "_request", "response")
+    __slots__ = ("_chunked", "_head", "_request", "_transport", "response")
 
     def __init__(self, request: web.BaseRequest, head: bytes, *, chunked: bool) -> None:
         """Prepare an answer; its head goes out with the first of its body, or with `flush`.
@@ -41,6 +41,7 @@ class Outlet:
             chunked: whether it is.
         """
         self._request = request
+        self._transport = request.transport
         self._head = head
         self._chunked = chunked
         self.response: web.StreamResponse = NOTHING_LEFT
@@ -64,7 +65,7 @@ class Outlet:
         return self._send(head + data)
 
     def _send(self, data: bytes) -> Awaitable[None] | None:
-        transport = self._request.transport
+        transport = self._transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has gone")
         if data:

@@ -101,12 +101,24 @@ def _descend(value: Any, struct: Struct, path: Path) -> Any:
     if isinstance(value, list):
         for index, item in enumerate(value):
             if isinstance(item, dict):
-                value[index] = _descend(item, struct, (path, index))
+                where = path, index
+                value[index] = (
+                    _fold(item, struct.names, struct.inner, where)
+                    if struct.values is None
+                    else _map(item, struct.values, where)
+                )
     elif isinstance(value, dict):
-        if struct.values is None:
-            return _fold(value, struct.names, struct.inner, path)
-        for key, item in value.items():
-            value[key] = _descend(item, struct.values, (path, key))
+        return (
+            _fold(value, struct.names, struct.inner, path)
+            if struct.values is None
+            else _map(value, struct.values, path)
+        )
+    return value
+
+
+def _map(value: dict[str, Any], each: Struct, path: Path) -> dict[str, Any]:
+    for key, item in value.items():
+        value[key] = _descend(item, each, (path, key))
     return value
 
 

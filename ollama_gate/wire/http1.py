@@ -7,6 +7,7 @@ hexadecimal number. What is wrong is an `UpstreamBroken`, and the connection is 
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from ollama_gate.errors import UpstreamBroken
@@ -150,13 +151,10 @@ class AnswerReader:
 
     def _after_head(self, raw: bytes, rest: bytes) -> bytes:
         lines = raw.split(b"\r\n")
-        found = _STATUS_LINE.fullmatch(lines[0])
-        if found is None:
-            raise UpstreamBroken("what answers is not an HTTP server")
-        if lines != raw.splitlines() or raw.find(b"\0") >= 0:  # a bare CR or LF ends a line for the one only
+        keep_alive, status, reason = _status_line(lines[0])
+        ends = len(lines) - 1
+        if raw.count(b"\n") != ends or raw.count(b"\r") != ends or b"\0" in raw:
             raise UpstreamBroken("a header of Ollama's answer holds a line end")
-        version, digits, reason = found.groups()
-        status = int(digits)
         fields: list[Field] = []
         said: dict[bytes, list[bytes]] = {}
         for line in lines[1:]:
@@ -180,11 +178,11 @@ class AnswerReader:
         if codings and lengths:
             fields, lengths = [field for field in fields if field[0] != b"content-length"], None
         length = self._framing(status, codings, lengths)
-        self.keep_alive = version == b"1"
         if b"connection" in said:
             tokens = b",".join(said[b"connection"]).lower()
-            self.keep_alive = b"close" not in tokens and (self.keep_alive or b"keep-alive" in tokens)
-        self.head = AnswerHead(status, reason or b"", fields, length)
+            keep_alive = b"close" not in tokens and (keep_alive or b"keep-alive" in tokens)
+        self.keep_alive = keep_alive
+        self.head = AnswerHead(status, reason, fields, length)
         return self.feed(rest) if rest else b""
 
     def _framing(self, status: int, codings: list[bytes] | None, lengths: list[bytes] | None) -> int | None:
@@ -279,6 +277,19 @@ class AnswerReader:
         self._state = _DONE
 
 
+@lru_cache(maxsize=64)
+def _status_line(line: bytes) -> tuple[bool, int, bytes]:
+    """Whether connections are kept unless a header says otherwise, the status, and the reason phrase.
+
+    Raises:
+        UpstreamBroken: this is not HTTP.
+    """
+    found = _STATUS_LINE.fullmatch(line)
+    if found is None:
+        raise UpstreamBroken("what answers is not an HTTP server")
+    return found[1] == b"1", int(found[2]), found[3] or b""
+
+
 def _is_length(text: bytes) -> bool:
     return text.isdigit() and len(text) <= _MOST_DIGITS
 
@@ -295,12 +306,12 @@ def request_head(method: str, target: str, host: str, lines: Sequence[bytes]) ->
     Raises:
         ValueError: a part of it holds a line end, and would so become two.
     """
-    first = f"{method} {target} HTTP/1.1".encode("utf-8", "surrogateescape")
-    lines = [first, b"Host: " + host.encode(), *lines, b"\r\n"]
-    text = b"".join(lines[:-1])
-    if text.find(b"\n") >= 0 or text.find(b"\r") >= 0 or text.find(b"\0") >= 0:
+    first = f"{method} {target} HTTP/1.1\r\nHost: {host}".encode("utf-8", "surrogateescape")
+    head = b"\r\n".join((first, *lines, b"\r\n"))
+    ends = len(lines) + 3
+    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
         raise ValueError(_TORN)
-    return b"\r\n".join(lines)
+    return head
 
 
 def answer_head(status: int, reason: bytes, lines: Sequence[bytes], own: Mapping[str, str]) -> bytes:
@@ -315,12 +326,12 @@ def answer_head(status: int, reason: bytes, lines: Sequence[bytes], own: Mapping
     Raises:
         ValueError: a header of `own` holds a line end, and would so become two.
     """
-    added = list(map(": ".join, own.items()))
-    text = "".join(added)
-    if "\n" in text or "\r" in text or "\0" in text:
+    last = "\r\n".join(map(": ".join, own.items()))
+    ends = len(own) - 1
+    if last.count("\n") != ends or last.count("\r") != ends or "\0" in last:
         raise ValueError(_TORN)
-    last = "\r\n".join(added).encode("utf-8", "surrogateescape")
-    return b"\r\n".join((b"HTTP/1.1 %d %b" % (status, reason), *lines, last, b"\r\n"))
+    first = b"HTTP/1.1 %d %b" % (status, reason)
+    return b"\r\n".join((first, *lines, last.encode("utf-8", "surrogateescape"), b"\r\n"))
 
 
 _TORN: Final = "a head holds a line end where there may be none"

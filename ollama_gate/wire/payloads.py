@@ -148,10 +148,6 @@ class StandIns:
         """Stand for these."""
         self._payloads = payloads or {}
 
-    def __bool__(self) -> bool:
-        """Whether anything was taken out."""
-        return bool(self._payloads)
-
     def text_put_back(self, body: Mapping[str, Any], most: int) -> dict[str, Any]:
         """A native body whose texts are whole again; images stay as they are.
 
