@@ -116,8 +116,7 @@ class Counter:
         if found is None:
             if len(self._models) >= 256:
                 self._models.pop(next(iter(self._models)))
-            cost = bound.unmeasured(card.system, card.messages)
-            found = self._models[key] = Known(card, features=Features.of(version), cost=cost)
+            found = self._models[key] = Known.of(card, version)
             found.key = " ".join(filter(None, (*key, self._tokenizers.mark(card))))
             found.remember(self._book.get(found.key))
         retry = found.failed_at is not None and self._clock() - found.failed_at > 60.0
@@ -296,9 +295,8 @@ class Counter:
         """Hold a count against what Ollama reported, and believe Ollama."""
         known = self.known(card)
         embeds = request.kind is _EMBED
-        reported = end.prompt_eval_count if end.done or embeds else None
-        if says_nothing(request, card, known.features):
-            reported = None
+        said = (end.done or embeds) and not says_nothing(request, card, known.features)
+        reported = end.prompt_eval_count if said else None
         images = 0 if embeds else images_in(request)
         if images:
             known.learn_image(count, images, reported)

@@ -3,11 +3,11 @@
 import asyncio
 import math
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.versions import Features
-from ollama_gate.counting.bound import IMAGE_TOKENS, TemplateCost, most_bytes, tokens_of_bytes
+from ollama_gate.counting.bound import IMAGE_TOKENS, TemplateCost, most_bytes, tokens_of_bytes, unmeasured
 from ollama_gate.counting.facts import PUBLISHED
 from ollama_gate.counting.learned import Learned
 from ollama_gate.counting.measuring import Meter
@@ -45,6 +45,11 @@ class Known:
     preparing: asyncio.Task[None] | None = None
     checking: asyncio.Task[None] | None = None
     failed_at: float | None = None
+
+    @classmethod
+    def of(cls, card: ModelCard, version: str | None) -> Self:
+        """A model that was met just now, under this version of Ollama."""
+        return cls(card, features=Features.of(version), cost=unmeasured(card.system, card.messages))
 
     @property
     def published(self) -> bool:
