@@ -343,7 +343,7 @@ async def read_form(request: web.BaseRequest, limit: int) -> Came:
         raise Refused(_not_a_form(str(bad) or type(bad).__name__)) from bad
     if file is not None:
         fields["file"] = file.text.decode()
-    return Came(fields, StandIns(file.payloads) if file is not None else _NO_STAND_INS)
+    return Came(fields, StandIns(file.payloads) if file is not None and file.payloads else None)
 
 
 def _not_a_form(why: str) -> Refusal:
