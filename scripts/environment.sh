@@ -24,7 +24,8 @@ find_python() {
 environment() {
     local venv=$1 stamp file
     shift
-    if ! "$venv/bin/python" -c '' >/dev/null 2>&1; then
+    # Without pip it is one whose making was broken off.
+    if ! "$venv/bin/python" -c 'import pip' >/dev/null 2>&1; then
         local python
         python=$(find_python)
         say "Making $(basename "$venv") with $python"

@@ -31,6 +31,7 @@ def made_up_python(checkout: Path, name: str, *, version: str = "3.11.9", new_en
             "-V") echo "Python {version}" ;;
             *version_info*) exit {0 if new_enough else 1} ;;
             "-m venv "*) mkdir -p "$3/bin"; cat "$0" >"$3/bin/python"; chmod +x "$3/bin/python" ;;
+            "-c import pip") [ ! -e "{checkout}/no-pip" ] ;;
             "-m pip "*) echo "$*" >>"{checkout}/pip.log" ;;
         esac
         """
@@ -79,6 +80,13 @@ def test_a_broken_environment_is_made_anew(checkout: Path) -> None:
     again = set_up(checkout)
     assert "Making .venv" in again.stderr
     assert installs(checkout) == 2
+
+
+def test_one_whose_making_was_broken_off_is_made_anew(checkout: Path) -> None:
+    made_up_python(checkout, "python3")
+    assert set_up(checkout).returncode == 0
+    (checkout / "no-pip").touch()  # it comes last when an environment is made
+    assert "Making .venv" in set_up(checkout).stderr
 
 
 def test_the_first_python_that_is_new_enough_is_taken(checkout: Path) -> None:
