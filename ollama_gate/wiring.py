@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -28,7 +28,7 @@ from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.counting.trust import Drift, Trust
 from ollama_gate.embedding import Embedder
-from ollama_gate.errors import CountingError, Refusal, Refused, RenderError, TemplateRefused, UpstreamError
+from ollama_gate.errors import Refused, RenderError, TemplateRefused, UpstreamError
 from ollama_gate.observe.logwatch import LogWatch
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.pipeline import Pipeline
@@ -243,11 +243,6 @@ class Wiring:
             self._retired.set()
 
     @property
-    def archive_problem(self) -> str | None:
-        """What is wrong with the archive; None when nothing is, or there is none."""
-        return self.archive.problem or None if self.archive is not None else None
-
-    @property
     def features(self) -> Features:
         """What is true of the Ollama that was met last."""
         return Features.of(self.catalog.version)
@@ -286,47 +281,6 @@ class Wiring:
         if card is None or card.mode is Mode.REMOTE:
             raise Refused(refusals.not_counted(model, remote=card is not None))
         return card
-
-    async def tokenize(self, model: str, text: str) -> dict[str, Any]:
-        """Ids, pieces and count of a text as the model's engine cuts it, without BOS and EOS.
-
-        Raises:
-            Refused: there is no such model, or its vocabulary is not known here.
-        """
-        card = await self.local(model)
-        try:
-            ids, pieces = await self.counter.work(
-                card, lambda meter: (meter.tokenizer.ids(text), meter.tokenizer.pieces(text))
-            )
-        except CountingError as failure:
-            raise Refused(Refusal(400, "not_countable", str(failure), param="model")) from failure
-        return {"model": card.name, "count": len(ids), "ids": ids, "pieces": pieces}
-
-    def model_status(self, card: ModelCard) -> dict[str, Any]:
-        """What the status page shows of a model."""
-        applied = self.pipeline.policies.for_card(card)
-        known = self.counter.met(card)
-        unmet = "being built" if known.preparing is not None else "not needed yet"
-        room = applied.window
-        return {
-            "name": card.name,
-            "digest": card.digest[:12],
-            "mode": card.mode.value,
-            "window": room.num_ctx if room is not None else None,
-            "budget": room.budget if room is not None else None,
-            "embed_limit": applied.embeds.tokens if applied.embeds is not None else None,
-            **(self.admission.status(card, applied) if card.digest else {}),
-            "tokenizer": "ready" if known.meter is not None else known.why or unmet,
-            "counts": {
-                "rung": known.called(asks=self.counter.asks),
-                "rendering_believed": known.trust.rendering,
-                "vocabulary_believed": known.trust.vocabulary,
-                "bound_believed": known.trust.bound,
-                "checked": known.checked,
-                "agreed": known.trust.agreed,
-                "why": known.trust.why,
-            },
-        }
 
     def _warn_of_version(self) -> None:
         """Say it once when this Ollama cannot be told not to cut."""

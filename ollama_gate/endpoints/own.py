@@ -1,6 +1,5 @@
 """The gate's own endpoints, under /gate/: health, metrics, status, count, tokenize, chunk, archive."""
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -9,8 +8,8 @@ import orjson
 from aiohttp import web
 
 from ollama_gate import __version__, dashboard
-from ollama_gate.endpoints import chunk, count, openapi
-from ollama_gate.errors import Refusal, Refused
+from ollama_gate.endpoints import chunk, count, openapi, status
+from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.observe.metrics import CONTENT_TYPE
 from ollama_gate.receive import body_limit, receive
 
@@ -46,8 +45,8 @@ def _not_found(what: str) -> Refused:
     return Refused(Refusal(404, "not_found", what, type="not_found_error"))
 
 
-def _told(value: Any, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=orjson.dumps(value) + b"\n", headers=_JSON)
+def _told(value: Any, code: int = 200) -> web.Response:
+    return web.Response(status=code, body=orjson.dumps(value) + b"\n", headers=_JSON)
 
 
 async def _page(*_: object) -> web.Response:
@@ -74,7 +73,7 @@ async def _health(gate: "Gate", *_: object) -> web.Response:
         told["upstream"]["warning"] = warning
     if not up:
         told["upstream"]["problem"] = wiring.problem
-    return _told(told, status=200 if up else 503)
+    return _told(told, 200 if up else 503)
 
 
 async def _metrics(gate: "Gate", *_: object) -> web.Response:
@@ -90,39 +89,8 @@ async def _openapi(*_: object) -> web.Response:
 
 
 async def _status(gate: "Gate", *_: object) -> web.Response:
-    """How the gate is doing, for the status page; numbers and names, no text."""
-    wiring = gate.wiring
-    now = gate.clock()
-    told: dict[str, Any] = {
-        "version": __version__,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - (now - gate.started_at))),
-        "uptime_seconds": round(now - gate.started_at, 1),
-        "upstream": {
-            "url": wiring.config.upstream.url,
-            "up": wiring.up,
-            "version": wiring.catalog.version,
-            "warning": wiring.features.warning or None,
-        },
-        "requests": [
-            {
-                "id": turn.id,
-                "route": turn.route,
-                "model": turn.model,
-                "phase": turn.phase.value,
-                "verdict": turn.verdict.value,
-                "seconds": round(now - turn.started, 3),
-                "prompt_tokens": turn.prompt_tokens,
-                "signals": dict(turn.signals),
-            }
-            for turn in list(gate.turns.values())
-            if not turn.route.startswith("/gate/")
-        ],
-        "memory": wiring.admission.overview(),
-        "log": wiring.logwatch.status() if wiring.logwatch is not None else None,
-        "archive": {"enabled": wiring.archive is not None, "problem": wiring.archive_problem},
-        "models": [wiring.model_status(card) for card in wiring.catalog.known()],
-    }
-    return _told(told)
+    """How the gate is doing, for the status page."""
+    return _told(status.told(gate))
 
 
 async def _count(gate: "Gate", request: web.BaseRequest, caller: "Caller | None") -> web.Response:
@@ -131,7 +99,7 @@ async def _count(gate: "Gate", request: web.BaseRequest, caller: "Caller | None"
 
 
 async def _tokenize(gate: "Gate", request: web.BaseRequest, caller: "Caller | None") -> web.Response:
-    """Ids and pieces of a text, as the model's engine cuts it."""
+    """Ids and pieces of a text as the model's engine cuts it, without BOS and EOS."""
     body = await (await receive(request, body_limit(gate.config))).everything()
     model, text = body.get("model"), body.get("text", body.get("content"))
     if not isinstance(model, str) or not isinstance(text, str):
@@ -140,7 +108,15 @@ async def _tokenize(gate: "Gate", request: web.BaseRequest, caller: "Caller | No
         )
     if caller is not None:
         caller.require_model(model)
-    return _told(await gate.wiring.tokenize(model, text))
+    wiring = gate.wiring
+    card = await wiring.local(model)
+    try:
+        ids, pieces = await wiring.counter.work(
+            card, lambda meter: (meter.tokenizer.ids(text), meter.tokenizer.pieces(text))
+        )
+    except CountingError as failure:
+        raise Refused(Refusal(400, "not_countable", str(failure), param="model")) from failure
+    return _told({"model": card.name, "count": len(ids), "ids": ids, "pieces": pieces})
 
 
 async def _chunk(gate: "Gate", request: web.BaseRequest, caller: "Caller | None") -> web.Response:
