@@ -20,6 +20,10 @@ _PARAGRAPH: Final = re.compile(r"\n[^\S\n]*+\n\s*+")
 # A look behind each run keeps the search linear: a run of a million full stops is looked at once, from its beginning.
 _SENTENCE: Final = re.compile(r"(?<![.!?…])[.!?…]++[\"')\]»”’]*+\s++|(?<![。！？｡])[。！？｡]++[”’」』）]*+\s*+|\n\s*+")
 _WORD: Final = re.compile(r"\s++")
+_NEAR: Final = 8
+"""Times of what the last chunk took of a word, within which the rest of it may fit."""
+_SCANNED: Final = 1 << 18
+"""Characters that are searched for places to cut at a time: meanwhile no other thread runs."""
 _AHEAD: Final = 2048
 """Words that are counted at once, to foresee where a chunk will end."""
 
@@ -82,6 +86,8 @@ class _Cutter:
         """Tokens of the first words, each counted alone: a foresight, no count."""
         self._pace = 4 * most
         """Characters that the last chunk took which was cut inside a word."""
+        self._broken = -1
+        """The number of the word that it was cut inside."""
 
     def ways(self, start: int, fresh: int) -> Iterator[tuple[Callable[[int, int], Chunk | None], int]]:
         """How the next chunk may be made, and from where, the best way first.
@@ -100,9 +106,12 @@ class _Cutter:
     def by_words(self, start: int, fresh: int) -> Chunk | None:
         """The chunk that begins at `start`, holds more than `fresh` and ends where a paragraph, sentence or word does.
 
-        None where not even one word fits.
+        None where not even one word fits. Of a word that is being broken the rest is not counted before it is near to
+        what a chunk takes: counted each time, a text without a break would take time by the square of its length.
         """
         first = bisect_right(self._words, fresh)
+        if first == self._broken and self._words[first] - start > _NEAR * self._pace:
+            return None
         found = self._last(start, self._words, first, self._foresee(start))
         if found is None:
             return None
@@ -126,7 +135,7 @@ class _Cutter:
         found = self._last(start, places, 0, self._pace)
         if found is None:
             return None
-        self._pace = found[0] - fresh
+        self._pace, self._broken = found[0] - fresh, word
         return Chunk(start, fresh, *found)
 
     def repeat(self, fresh: int, end: int) -> int:
@@ -194,5 +203,19 @@ class _Cutter:
 
 def _ends(text: str, *patterns: re.Pattern[str]) -> list[int]:
     """Where matches end, and where the text does."""
-    ends = {found.end() for pattern in patterns for found in pattern.finditer(text)}
-    return sorted(ends | {len(text)})
+    ends = {len(text)}
+    for start, end in _stretches(text):
+        for pattern in patterns:
+            ends.update([found.end() for found in pattern.finditer(text, start, end)])
+    return sorted(ends)
+
+
+def _stretches(text: str) -> Iterator[tuple[int, int]]:
+    """The text in parts that can be searched one by one: each ends behind a letter or digit, which no match holds."""
+    start = 0
+    while start < len(text):
+        end = start + _SCANNED
+        while end < len(text) and not text[end - 1].isalnum():
+            end += 1
+        yield start, min(end, len(text))
+        start = end

@@ -1,7 +1,7 @@
 """POST /gate/chunk: a text cut into chunks that an embedding model takes whole, or that any number of tokens allows."""
 
 from collections.abc import Iterator
-from itertools import islice
+from time import perf_counter
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,14 +13,18 @@ from ollama_gate.counting.counter import Counter
 from ollama_gate.counting.measuring import Meter
 from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.policies import Applied
-from ollama_gate.receive import body_limit, receive
+from ollama_gate.receive import body_limit, elsewhere, receive
 from ollama_gate.requests import Json
 from ollama_gate.window import EMBED_SPECIALS
 from ollama_gate.wiring import Wiring
 
 _FIELDS: Final = frozenset({"model", "text", "max_tokens", "overlap"})
-_AT_ONCE: Final = 32
-"""Chunks that are made in one go; then other counts have their turn, and a client that has left is noticed."""
+_TURN: Final = 0.05
+"""Seconds of making chunks in one go; then other counts have their turn, and a client that has left is noticed."""
+_LONGEST: Final = 60.0
+"""Seconds that one text may take."""
+_MOST: Final = 50_000
+"""Chunks of one text."""
 
 
 async def answer(wiring: Wiring, request: web.BaseRequest, caller: Caller | None = None) -> dict[str, Any]:
@@ -62,16 +66,17 @@ async def answer(wiring: Wiring, request: web.BaseRequest, caller: Caller | None
         "overlap": overlap,
         "rung": wiring.counter.rung(card).value,
         "count": len(found),
-        "chunks": [
-            {
-                "text": text[chunk.start : chunk.end],
-                "tokens": chunk.tokens + specials,
-                "start": chunk.start,
-                "fresh": chunk.fresh,
-                "end": chunk.end,
-            }
-            for chunk in found
-        ],
+        "chunks": await elsewhere(lambda: [_told(chunk, text, specials) for chunk in found]),
+    }
+
+
+def _told(chunk: Chunk, text: str, specials: int) -> dict[str, Any]:
+    return {
+        "text": text[chunk.start : chunk.end],
+        "tokens": chunk.tokens + specials,
+        "start": chunk.start,
+        "fresh": chunk.fresh,
+        "end": chunk.end,
     }
 
 
@@ -102,8 +107,36 @@ async def _cut(counter: Counter, card: ModelCard, text: str, most: int, overlap:
     def begin(meter: Meter) -> Iterator[Chunk]:
         return chunks(text, meter.inputs, most=most, overlap=overlap)
 
+    def some(_: Meter) -> list[Chunk]:
+        made: list[Chunk] = []
+        until = perf_counter() + _TURN
+        for chunk in making:
+            made.append(chunk)
+            if perf_counter() >= until:
+                break
+        return made
+
     making = await counter.work(card, begin)
     found: list[Chunk] = []
-    while some := await counter.work(card, lambda _: list(islice(making, _AT_ONCE))):
-        found += some
-    return found
+    spent = 0.0
+    while True:
+        began = perf_counter()
+        made = await counter.work(card, some)
+        if not made:
+            return found
+        found += made
+        spent += perf_counter() - began
+        if spent > _LONGEST or len(found) > _MOST:
+            raise Refused(_too_much(len(found), found[-1].end, len(text)))
+
+
+def _too_much(made: int, end: int, characters: int) -> Refusal:
+    return Refusal(
+        413,
+        "too_many_chunks",
+        f"{made} chunks took the first {end} of this text's {characters} characters: one request makes at most {_MOST} "
+        f"chunks, within {_LONGEST:.0f} s. Ask for larger chunks, or send the text in parts.",
+        param="text",
+        details={"limit_chunks": _MOST, "limit_seconds": _LONGEST},
+        headers={"x-should-retry": "false"},
+    )

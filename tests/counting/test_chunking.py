@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ollama_gate.counting import chunking
 from ollama_gate.counting.chunking import Chunk, TooTight, chunks
 from ollama_gate.counting.tokenizer import Tokenizer, build
 from ollama_gate.counting.vocabulary import Vocabulary
@@ -112,3 +113,35 @@ def test_runs_of_one_thing_cost_time_in_proportion(text: str) -> None:
     long = text * 20_000
     assert "".join(long[chunk.fresh : chunk.end] for chunk in chunks(long, count, most=100)) == long
     assert calls < len(long) / 100 * 12
+
+
+@pytest.mark.parametrize("most", [1, 3, 50])
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_what_is_counted_of_a_text_without_a_break_grows_with_its_length(most: int, overlap: int) -> None:
+    counted = 0
+
+    def count(texts: Sequence[str]) -> list[int]:
+        nonlocal counted
+        counted += sum(map(len, texts))
+        return letters(texts)
+
+    spent = []
+    for length in (5_000, 10_000):
+        counted = 0
+        found = list(chunks("x" * length, count, most=most, overlap=min(overlap, most // 2)))
+        assert found[-1].end == length
+        spent.append(counted / length)
+    assert spent[1] < spent[0] * 1.1
+
+
+def test_the_rest_of_a_broken_word_is_joined_to_what_follows_where_it_fits() -> None:
+    assert cut("x" * 43 + " abc", 10) == ["x" * 10, "x" * 10, "x" * 10, "x" * 10, "xxx abc"]
+
+
+@given(st.lists(ALPHABET, max_size=80).map("".join), st.integers(1, 9))
+def test_places_to_cut_are_the_same_however_the_text_is_searched(text: str, scanned: int) -> None:
+    places = [chunking._PARAGRAPH, chunking._SENTENCE, chunking._WORD]
+    expected = sorted({found.end() for place in places for found in place.finditer(text)} | {len(text)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunking, "_SCANNED", scanned)
+        assert chunking._ends(text, *places) == expected

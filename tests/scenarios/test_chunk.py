@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ollama_gate.app import Gate
+from ollama_gate.endpoints import chunk
 from ollama_gate.rehearsal import Rehearsal
 from support.gate import running_gate
 from support.http import Reply, ask
@@ -96,3 +97,14 @@ async def test_what_cannot_be_done_is_said(gate: Gate, body: Any, status: int, p
     told = reply.json
     assert told["param"] == param
     assert words in told["error"]
+
+
+@pytest.mark.parametrize(("bound", "value"), [("_MOST", 20), ("_LONGEST", 0.0)])
+async def test_a_text_that_makes_no_end_of_chunks_is_refused(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, bound: str, value: float
+) -> None:
+    monkeypatch.setattr(chunk, "_TURN", 0.0)
+    monkeypatch.setattr(chunk, bound, value)
+    reply = await chunked(gate, text="x" * 10_000, max_tokens=3)
+    assert (reply.status, reply.json["code"]) == (413, "too_many_chunks")
+    assert "larger chunks" in reply.json["error"]
