@@ -39,11 +39,6 @@ class Lease(Hold):
         self._outcome = _LEFT
         self.waited = 0.0
 
-    @property
-    def loads(self) -> bool:
-        """Whether Ollama has to load the model before it can answer."""
-        return self._ticket.loads
-
     def enter(self) -> Awaitable[None] | None:
         """Ask for the turn."""
         turn = self._gatekeeper.admit(self._ticket)
@@ -106,7 +101,7 @@ class Gatekeeper:
         self,
         model: str,
         client: str,
-        demand: Demand | None,
+        demand: Demand,
         *,
         priority: int = 0,
         control: Control = Control.NONE,
@@ -117,7 +112,7 @@ class Gatekeeper:
         Args:
             model: Key of the runner: names that share a file share it.
             client: Whom to be fair to: an API key, else an address.
-            demand: What the model takes; None for models that are not loaded here.
+            demand: What the model takes.
             priority: Higher goes first.
             control: A preload takes no slot if the model is loaded; an unload never waits.
             name: What a refusal calls the model; its key may be a file's path.

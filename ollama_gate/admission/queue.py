@@ -52,8 +52,8 @@ class Ticket:
 
     model: str
     client: str
-    demand: Demand | None = None
-    """What its model takes when it is loaded; None when nothing is loaded for it (cloud models)."""
+    demand: Demand
+    """What its model takes when it is loaded."""
     control: Control = Control.NONE
     priority: int = 0
     """Higher goes first."""
@@ -62,8 +62,6 @@ class Ticket:
     arrived: float = 0.0
     started: float = 0.0
     place: Place = Place.OUTSIDE
-    loads: bool = False
-    """This request makes Ollama load the model."""
 
     @property
     def called(self) -> str:

@@ -93,7 +93,7 @@ class Scheduler:
         """A request asks for a slot and, if need be, memory; it is started, refused, or waits when this returns."""
         ticket.arrived = now
         demand = ticket.demand
-        if demand is None or ticket.control is _UNLOAD:
+        if ticket.control is _UNLOAD:
             self._pass(ticket, now)
             return
         queue = self._queues.get(ticket.model)
@@ -127,7 +127,7 @@ class Scheduler:
 
     def loaded(self, ticket: Ticket, now: float) -> None:
         """Ollama has begun to answer a request that runs: its model is loaded."""
-        if ticket.demand is not None and ticket.control is not _UNLOAD:
+        if ticket.control is not _UNLOAD:
             self.ledger.loaded(ticket.model, ticket.demand, now)
 
     def finish(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
@@ -139,8 +139,6 @@ class Scheduler:
             if outcome is _ANSWERED:
                 self.ledger.leave(ticket.model, now)
                 self._effects.look()
-            return
-        if ticket.demand is None:
             return
         self.ledger.finish(ticket.model, ticket.demand, outcome, now)
         if outcome is not _ANSWERED:
@@ -174,7 +172,7 @@ class Scheduler:
             return
         model, since = next(iter(self._line.items()))
         head = self._queues[model].head()
-        if now - since >= self.ledger.policy.drain_after and self._drained_for is None and head and head.demand:
+        if now - since >= self.ledger.policy.drain_after and self._drained_for is None and head:
             self._drained_for = model
             self.ledger.drain(model, head.demand)
             self._pump_line(now)
@@ -216,7 +214,6 @@ class Scheduler:
     def _ask(self, ticket: Ticket, now: float) -> Decision:
         """Ask the ledger, unless other loads asked before."""
         model, demand = ticket.model, ticket.demand
-        assert demand is not None  # noqa: S101  (a ticket without demand passes before any queue)
         decision: Decision
         if (
             self._line
@@ -234,8 +231,6 @@ class Scheduler:
                 self._effects.look()
             for idle in decision.evict:
                 self._effects.evict(idle)
-        elif isinstance(decision, Granted):
-            ticket.loads = decision.loads
         return decision
 
     def _pump(self, model: str, now: float) -> None:
@@ -264,9 +259,8 @@ class Scheduler:
 
     def _turn_away(self, ticket: Ticket, why: DoesNotFit, now: float) -> None:
         ticket.place = Place.GONE
-        launch = ticket.demand.footprint.launch if ticket.demand else None
-        num_ctx, slots = (launch.num_ctx, launch.num_parallel) if launch else (0, 1)
-        self._effects.refuse(ticket, refusals.does_not_fit(ticket.called, num_ctx, slots, why, now))
+        demand = ticket.demand
+        self._effects.refuse(ticket, refusals.does_not_fit(ticket.called, demand.num_ctx, demand.slots, why, now))
 
     def _leave_line_if_empty(self, model: str, now: float) -> None:
         if model in self._line and not self._queues[model].waiting:

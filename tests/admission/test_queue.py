@@ -3,12 +3,13 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.queue import Place, QueuePolicy, SlotQueue, Ticket
 from support.unhurried import unhurried
 
 
 def ticket(client: str = "a", arrived: float = 0.0, priority: int = 0) -> Ticket:
-    return Ticket("m", client, priority=priority, arrived=arrived)
+    return Ticket("m", client, Demand.guess(0, 4096), priority=priority, arrived=arrived)
 
 
 def queue(slots: int = 1, depth: int = 100, deadline: float = 240.0) -> SlotQueue:

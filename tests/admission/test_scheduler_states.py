@@ -56,7 +56,6 @@ class FakeOllama:
     """When an idle model would go, for those that say so."""
 
     def accept(self, ticket: Ticket) -> None:
-        assert ticket.demand is not None
         self.requests[ticket.model].append(ticket)
         size = ticket.demand.footprint.total
         runner = self.runners.setdefault(ticket.model, Runner(ticket.demand.num_ctx, size))
@@ -64,17 +63,15 @@ class FakeOllama:
 
     def memory(self, model: str) -> int:
         """A reload is served when the requests before it are over; the larger of both loads is what it can take."""
-        sizes = [ticket.demand.footprint.total for ticket in self.requests[model] if ticket.demand]
+        sizes = [ticket.demand.footprint.total for ticket in self.requests[model]]
         return max([self.runners[model].size, *sizes])
 
     def may_answer(self, ticket: Ticket) -> bool:
         """Requests for another window are served one after the other."""
-        assert ticket.demand is not None
         earlier = self.requests[ticket.model][: self.requests[ticket.model].index(ticket)]
-        return all(other.demand and other.demand.num_ctx == ticket.demand.num_ctx for other in earlier)
+        return all(other.demand.num_ctx == ticket.demand.num_ctx for other in earlier)
 
     def serve(self, ticket: Ticket) -> None:
-        assert ticket.demand is not None
         runner = self.runners[ticket.model]
         runner.loaded, runner.num_ctx, runner.size = True, ticket.demand.num_ctx, ticket.demand.footprint.total
 
@@ -127,7 +124,6 @@ class Admission(RuleBasedStateMachine):
     # Effects
 
     def start(self, ticket: Ticket) -> None:
-        assert ticket.demand is not None
         if ticket in self.waiting:
             self.waiting.remove(ticket)
             assert self.order_of_arrival[ticket.model, ticket.client, ticket.priority].pop(0) is ticket
