@@ -21,6 +21,9 @@ from support.gate import running_gate
 REAL = os.environ.get("OLLAMA_GATE_REAL_UPSTREAM")
 
 
+SECTIONS = {"upstream": {"num_parallel": 4}}
+REAL_SECTIONS = {"defaults": {"num_ctx": 512}}
+"""A small model that was not told to stop goes on to the end of its window, so it gets a small one."""
 _REHEARSED = {
     "chat": "rehearsal",
     "tools": "rehearsal-tools",
@@ -34,6 +37,12 @@ def _model(use: str) -> str:
     return os.environ[f"OLLAMA_GATE_REAL_{use.upper()}"] if REAL else _REHEARSED[use]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A real model answers in its own time, and may have to be loaded first."""
+    for item in items if REAL else ():
+        item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
     """One gate for the whole run, on an event loop of its own thread."""
@@ -45,7 +54,7 @@ def served() -> Iterator[Served]:
     async def serve() -> None:
         async with AsyncExitStack() as stack:
             upstream = REAL or (await stack.enter_async_context(Rehearsal(Settings()))).url
-            gate = await stack.enter_async_context(running_gate(upstream, upstream={"num_parallel": 4}))
+            gate = await stack.enter_async_context(running_gate(upstream, **(REAL_SECTIONS if REAL else SECTIONS)))
             host, port = gate.address
             models = {name: _model(name) for name in ("chat", "tools", "thinking", "embed")}
             started.append(Served(url=f"http://{host}:{port}", upstream=upstream, real=bool(REAL), **models))

@@ -45,7 +45,7 @@ MODELS = (
     Model("rehearsal-strict:latest", text="alternating"),
     Model("rehearsal-small:latest", mode=Mode.GO, text="go-chatml", parameters={"num_ctx": 256}),
     Model("rehearsal-bos:latest", mode=Mode.GO, text="go-chatml", add_bos=True),
-    Model("rehearsal-fim:latest", mode=Mode.GO, text="go-chatml", capabilities=("completion", "insert")),
+    Model("rehearsal-fim:latest", mode=Mode.GO, text="go-fim", capabilities=("completion", "insert")),
     Model("rehearsal-vision:latest", capabilities=("completion", "vision"), projector=True),
     Model("rehearsal-deepseek2:latest", family="deepseek2", shift=False),
     Model(

@@ -7,6 +7,7 @@ import json
 import re
 import struct
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -19,6 +20,8 @@ _ESCAPED = {
     b"\xe2\x80\xa8": b"\\u2028",
     b"\xe2\x80\xa9": b"\\u2029",
 }
+_BEYOND = 2**1024 - 2**970
+"""What rounds to more than the largest float64."""
 _SPACE = " \t\n\r"
 _MAX_DIGITS = 4000
 """Python refuses to read longer integers; Go reads them as infinity and refuses the number later."""
@@ -70,11 +73,17 @@ def text(value: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` as `interface{}` holds it: dicts (last duplicate wins), lists, repaired strings."""
+    """`value` as `interface{}` holds it: dicts (last duplicate wins), lists, repaired strings.
+
+    Raises:
+        JsonError: a number is beyond a float64.
+    """
     if isinstance(value, Pairs):
         return {text(key): plain(item) for key, item in value}
     if isinstance(value, list):
         return [plain(item) for item in value]
+    if isinstance(value, int | float) and not abs(value) < _BEYOND:
+        raise JsonError("json: cannot unmarshal number into Go value of type float64")
     return text(value) if isinstance(value, str) else value
 
 
@@ -84,9 +93,18 @@ def in_key_order(value: Any) -> Any:
         return {key: in_key_order(value[key]) for key in sorted(value)}
     if isinstance(value, list):
         return [in_key_order(item) for item in value]
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
-        return int(value)
     return value
+
+
+def marshal(value: Any) -> str:
+    """A value that was read from JSON, as `json.Marshal` writes it: every number was a float64 in between."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{marshal(key)}:{marshal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(marshal, value)) + "]"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return go_number(float(value), repr(float(value))).decode()
+    return write(value).decode()
 
 
 def write(value: Any) -> bytes:
@@ -118,8 +136,7 @@ def go_number(value: float, digits: str) -> bytes:
     mantissa, _, exponent = digits.partition("e")
     if not 1e-6 <= abs(value) < 1e21:
         return f"{mantissa}e{int(exponent):+d}".encode()
-    places = max(0, len(mantissa.partition(".")[2]) - int(exponent))
-    return f"{value:.{places}f}".encode()
+    return f"{Decimal(digits):f}".encode()  # the digits given, and zeros
 
 
 def complaint(body: bytes) -> str:

@@ -88,6 +88,11 @@ _CHATML_GO = """\
 {{ end }}<|im_start|>assistant
 """
 
+_FIM_GO = f"""\
+{{{{- if .Suffix }}}}<|fim_prefix|>{{{{ .Prompt }}}}<|fim_suffix|>{{{{ .Suffix }}}}<|fim_middle|>
+{{{{- else }}}}
+{_CHATML_GO}{{{{ end }}}}"""
+
 _TOOLS_GO = """\
 {{- if .Tools }}<|im_start|>system
 Functions you may call, one a line:
@@ -130,12 +135,12 @@ def _go_thinking(talk: Conversation) -> str:
 def _go_tools(talk: Conversation) -> str:
     out = ""
     if talk.tools:
-        lines = "".join(f"{gojson.write(_sorted_properties(tool)).decode()}\n" for tool in talk.tools)
+        lines = "".join(f"{gojson.marshal(_sorted_properties(tool))}\n" for tool in talk.tools)
         out = f"<|im_start|>system\nFunctions you may call, one a line:\n{lines}<|im_end|>\n"
     for message in collate(talk.messages):
         out += f"<|im_start|>{message['role']}\n{message['content']}"
         for call in message.get("tool_calls") or ():
-            arguments = gojson.write(gojson.in_key_order(call["function"].get("arguments") or {})).decode()
+            arguments = gojson.marshal(gojson.in_key_order(call["function"].get("arguments") or {}))
             out += (
                 f'\n<tool_call>{{"name": "{call["function"].get("name", "")}", "arguments": {arguments}}}</tool_call>'
             )
@@ -181,7 +186,23 @@ def _raise(message: str) -> str:
 
 
 def _tojson(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    """llama.cpp's filter; numbers went through Go's JSON before, and reals get six digits."""
+    if indent is not None:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_tojson(key)}: {_tojson(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_tojson, value)) + "]"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _read_number(gojson.marshal(value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _read_number(text: str) -> str:
+    """A number of a JSON text as it is printed again: an int64, what was a uint64 as one, else a double."""
+    if text.lstrip("-").isdecimal() and -(2**63) <= int(text) < 2**64:
+        return str(int(text) - 2**64 if int(text) >= 2**63 else int(text))
+    return f"{float(text):g}"
 
 
 _JINJA = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
@@ -197,18 +218,24 @@ def run_jinja(text: str, talk: Conversation) -> str:
         StatusError: 400 with llama-server's JSON for what the template itself refuses.
     """
     messages, begun = list(talk.messages), ""
-    switches = {} if talk.think is None else {"enable_thinking": bool(talk.think)}
+    switches: dict[str, Any] = {} if talk.think is None else {"enable_thinking": bool(talk.think)}
     if isinstance(talk.think, str):
-        switches["reasoning_effort"] = talk.think  # type: ignore[assignment]
-    if messages and messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
-        # An answer already begun: it is written after the prompt for the next one, and nothing is thought before it.
-        begun = messages.pop()["content"]
-        switches = {"enable_thinking": False}
+        switches["reasoning_effort"] = talk.think
+    prompts = True
+    if messages and messages[-1]["role"] == "assistant":
+        # An answer already begun is written after the prompt for one (templates that show how they think get more).
+        # What it calls is dropped, and where it has nothing at all there is no prompt for it either.
+        if len(messages) > 1 and messages[-2]["role"] == "assistant":
+            refused = "Cannot have 2 or more assistant messages at the end of the list."
+            raise llama_server(400, refused, "invalid_request_error")
+        last = messages.pop()
+        begun = last["content"]
+        prompts = any(last.get(key) for key in ("content", "tool_calls", "tool_name", "tool_call_id", "images"))
     try:
         out = _compiled(text).render(
-            messages=[_for_jinja(message) for message in messages],
-            tools=list(talk.tools) or None,
-            add_generation_prompt=True,
+            messages=[_for_jinja(message, text) for message in messages],
+            tools=[{"type": tool["type"], "function": tool["function"]} for tool in talk.tools] or None,
+            add_generation_prompt=prompts,
             bos_token=talk.bos,
             eos_token=talk.eos,
             **switches,
@@ -222,9 +249,13 @@ def run_jinja(text: str, talk: Conversation) -> str:
     return out + begun
 
 
-def _for_jinja(message: Message) -> dict[str, Any]:
-    """A message as Ollama sends it to llama-server: past thinking is left out (`llamaServerChatMessage`)."""
-    out = {"role": message["role"], "content": message["content"]}
+def _for_jinja(message: Message, text: str) -> dict[str, Any]:
+    """A message as Ollama sends it to llama-server: past thinking is left out (`llamaServerChatMessage`).
+
+    There a developer is the system, but for templates that speak harmony.
+    """
+    role = "system" if message["role"] == "developer" and "<|channel|>" not in text else message["role"]
+    out = {"role": role, "content": message["content"]}
     if message.get("tool_calls"):
         out["tool_calls"] = [
             {
@@ -232,7 +263,7 @@ def _for_jinja(message: Message) -> dict[str, Any]:
                 "type": "function",
                 "function": {
                     "name": call["function"].get("name", ""),
-                    "arguments": call["function"].get("arguments") or {},
+                    "arguments": _arguments(call["function"].get("arguments", {})),
                 },
             }
             for call in message["tool_calls"]
@@ -242,6 +273,11 @@ def _for_jinja(message: Message) -> dict[str, Any]:
     if message.get("tool_name"):
         out["name"] = message["tool_name"]
     return out
+
+
+def _arguments(given: Any) -> Any:
+    """A call's arguments: the keys in the client's order, those further down sorted; null stays null."""
+    return {key: gojson.in_key_order(item) for key, item in given.items()} if given is not None else None
 
 
 def _jinja(text: str) -> Style:
@@ -256,6 +292,7 @@ STYLES: Mapping[str, Style] = {
     "chatml-thinking": _jinja(_THINKING_JINJA),
     "alternating": _jinja(_ALTERNATING_JINJA),
     "go-chatml": Style(_CHATML_GO, _go_chatml),
+    "go-fim": Style(_FIM_GO, _go_chatml),
     "go-tools": Style(_TOOLS_GO, _go_tools),
     "go-thinking": Style(_THINKING_GO, _go_thinking),
     "renderer": Style(PROMPT_ONLY, _renderer),
@@ -277,5 +314,5 @@ def override(template: str, prompt: str, system: str) -> str:
 
 
 def fill_in_the_middle(prompt: str, suffix: str) -> str:
-    """A generate request with `suffix`."""
+    """A generate request with `suffix`, as `go-fim` writes it."""
     return f"<|fim_prefix|>{prompt}<|fim_suffix|>{suffix}<|fim_middle|>"

@@ -45,9 +45,9 @@ def _property(given: Json) -> Json:
     out: Json = {}
     if given.get("anyOf"):
         out["anyOf"] = [_property(_object(one)) for one in given["anyOf"]]
-    kind = given.get("type")
-    if kind:
-        out["type"] = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind
+    kind = given.get("type", [])
+    if kind != []:
+        out["type"] = kind[0] if isinstance(kind, list) and len(kind) == 1 else kind or ""
     if given.get("items") is not None:
         out["items"] = in_key_order(given["items"])
     if given.get("description"):

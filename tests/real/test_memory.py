@@ -62,7 +62,7 @@ async def files() -> dict[str, str]:
 async def test_what_is_booked_is_what_is_allocated(window: int) -> None:
     for name in (await files()).values():
         start = len(logged(0))
-        async with gate_before(name, window, upstream=AS_STARTED) as gate:
+        async with gate_before(name, window, fresh=True, upstream=AS_STARTED) as gate:
             (model,) = (
                 entry
                 for entry in (await ask(gate.address, "GET", "/gate/status")).json["models"]

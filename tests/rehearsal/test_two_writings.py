@@ -8,56 +8,58 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ollama_gate.counting.normalise import ModelTraits, chat_conversation
+from ollama_gate.counting.normalise import ModelTraits, chat_conversation, generate_conversation
 from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate
 from ollama_gate.counting.rendering.jinja import JinjaTemplate
 from ollama_gate.counting.structs import decode_messages
 from ollama_gate.counting.tokenizer import build
 from ollama_gate.counting.vocabulary import Vocabulary
+from ollama_gate.errors import TemplateRefused
 from ollama_gate.rehearsal import MODELS, Mode, Model, forms, structs
+from ollama_gate.rehearsal.errors import StatusError
 from ollama_gate.rehearsal.prompting import conversation
-from ollama_gate.rehearsal.rendering import STYLES, Conversation
+from ollama_gate.rehearsal.rendering import STYLES, Conversation, fill_in_the_middle
 from ollama_gate.rehearsal.tools import tool as tools_as_kept
 
 GATES = build(Vocabulary.from_metadata(dict(MODELS[0].tokenizer_metadata), MODELS[0].name))
 EMBEDDER = next(model for model in MODELS if model.embeds)
 GATES_PIECES = build(Vocabulary.from_metadata(dict(EMBEDDER.tokenizer_metadata), EMBEDDER.name))
-JINJA_MODELS = [model for model in MODELS if model.name in {"rehearsal:latest", "rehearsal-thinking:latest"}]
+_JINJA = {"rehearsal:latest", "rehearsal-thinking:latest", "rehearsal-strict:latest"}
+JINJA_MODELS = [model for model in MODELS if model.name in _JINJA]
 GO_MODELS = list({(m.text, m.system): m for m in MODELS if m.mode is Mode.GO}.values())
 
 texts = st.text(st.sampled_from("ab<>&\"'\\\n\t é日😀\u2028|_") | st.characters(codec="utf-8"), max_size=12)
 names = st.sampled_from(["get", "set_it", "a.b"])
+numbers = (
+    st.integers(-9, 9)
+    | st.sampled_from([1.0, -0.0, 1e21, 1e-7, 2**53 + 1, 2**63, -(2**63), 12345678901234567890, 1234567.5])
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
+scalars = st.none() | numbers | texts
+values = scalars | st.lists(scalars, max_size=2) | st.dictionaries(texts, numbers, max_size=2)
+arguments = st.none() | st.dictionaries(texts, values, max_size=2)
 calls = st.lists(
     st.fixed_dictionaries(
-        {
-            "function": st.fixed_dictionaries(
-                {
-                    "name": names,
-                    "arguments": st.dictionaries(
-                        texts, st.none() | st.integers(-9, 9) | texts | st.lists(texts, max_size=2), max_size=2
-                    ),
-                }
-            )
-        }
+        {"function": st.fixed_dictionaries({"name": names}, optional={"arguments": arguments})},
     ),
     max_size=2,
 )
 messages = st.lists(
     st.fixed_dictionaries(
-        {"role": st.sampled_from(["system", "user", "assistant", "tool", "User"]), "content": texts},
+        {"role": st.sampled_from(["system", "user", "assistant", "tool", "User", "developer"]), "content": texts},
         optional={"tool_calls": calls, "tool_name": names, "thinking": texts},
     ),
     min_size=1,
     max_size=5,
 )
 properties = st.fixed_dictionaries(
-    {"type": st.sampled_from(["string", "integer", ["string", "null"]])},
+    {"type": st.sampled_from(["string", "integer", ["string", "null"], "", None, []])},
     optional={
         "description": texts,
-        "enum": st.lists(texts | st.integers(0, 9), max_size=2),
+        "enum": st.lists(texts | numbers, max_size=2),
         "default": texts,
         "title": texts,
-        "items": st.dictionaries(texts, st.integers(0, 9) | texts, max_size=2),
+        "items": st.dictionaries(texts, numbers | texts, max_size=2),
         "anyOf": st.just([{"type": "string", "format": "x"}]),
         "required": st.lists(names, max_size=2),
     },
@@ -137,13 +139,29 @@ def test_go_templates(model: Model, said: list[Any], told: list[Any], think: Any
 @settings(deadline=None)
 @given(said=messages, told=tools, think=thinks)
 def test_jinja_templates(model: Model, said: list[Any], told: list[Any], think: Any) -> None:
-    # How an answer that was begun is continued is llama.cpp's own art: the oracle has a row for it.
-    body = asked(model, [*said, {"role": "user", "content": "Go on."}], told, think)
+    if model.text == "alternating":
+        # Tried out with calls it refuses, so that llama.cpp gives it arguments as text; the rehearsal has no calls there.
+        said = [{key: value for key, value in message.items() if key != "tool_calls"} for message in said]
+    body = asked(model, said, told, think)
     template = JinjaTemplate.compile(
         STYLES[model.text].text, bos_token=model.vocabulary.text_of("bos"), eos_token=model.vocabulary.text_of("eos")
     )
-    expected = template.render(chat_conversation(body, traits_of(model)), now=datetime(2026, 11, 30, tzinfo=UTC))
-    assert written(model, body) == expected
+    conversation = chat_conversation(body, traits_of(model))
+    try:
+        expected = template.render(conversation, now=datetime(2026, 11, 30, tzinfo=UTC))
+    except TemplateRefused:  # two answers at the end, or a template that wants turns to alternate
+        with pytest.raises(StatusError):
+            written(model, body)
+    else:
+        assert written(model, body) == expected
+
+
+@given(prompt=texts.filter(bool), suffix=texts.filter(bool))
+def test_filling_in_the_middle(prompt: str, suffix: str) -> None:
+    model = next(model for model in MODELS if "insert" in model.capabilities)
+    made = generate_conversation({"prompt": prompt, "suffix": suffix}, traits_of(model))
+    expected = GoTemplate.parse(STYLES[model.text].text, era=Era.of("0.33.0")).render(made, today=date(2026, 11, 30))
+    assert fill_in_the_middle(prompt, suffix) == expected
 
 
 @given(st.text(max_size=60) | st.lists(pieces).map("".join))

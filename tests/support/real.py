@@ -49,11 +49,7 @@ async def needed(name: str) -> str:
 
 
 async def unload_all() -> None:
-    """Leave nothing in memory.
-
-    Names over one GGUF share a runner, and it keeps the template mode of the name that loaded it
-    (`server/sched.go:schedulerModelKey`, Ollama v0.33).
-    """
+    """Leave nothing in memory."""
     while rows := (await direct("GET", "/api/ps")).json["models"]:
         for row in rows:
             await direct("POST", "/api/generate", {"model": row["name"], "keep_alive": 0})
@@ -61,9 +57,13 @@ async def unload_all() -> None:
 
 
 @asynccontextmanager
-async def gate_before(model: str, num_ctx: int, **sections: Any) -> AsyncIterator[Gate]:
-    """A gate in front of the real Ollama; one model is loaded through it, and prompts may fill the window."""
-    await unload_all()
+async def gate_before(model: str, num_ctx: int, *, fresh: bool = False, **sections: Any) -> AsyncIterator[Gate]:
+    """A gate in front of the real Ollama; one model is loaded through it, and prompts may fill the window.
+
+    Names over one GGUF share a runner, so that it may be there already. With `fresh` it is loaded anew.
+    """
+    if fresh:
+        await unload_all()
     defaults = {"num_ctx": num_ctx, "budget": num_ctx - 1, **sections.pop("defaults", {})}
     async with running_gate(UPSTREAM, defaults=defaults, **sections) as gate:
         is_embedder = "embedding" in (await direct("POST", "/api/show", {"model": model})).json["capabilities"]
