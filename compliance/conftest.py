@@ -17,12 +17,11 @@ from ollama_gate.observe import log
 from ollama_gate.rehearsal.server import Rehearsal
 from ollama_gate.rehearsal.service import Settings
 from support.gate import running_gate
+from support.real import THREADS
 
 REAL = os.environ.get("OLLAMA_GATE_REAL_UPSTREAM")
-
-
 SECTIONS = {"upstream": {"num_parallel": 4}}
-REAL_SECTIONS = {"defaults": {"num_ctx": 512}}
+REAL_SECTIONS = {"defaults": {"num_ctx": 512, **THREADS}}
 """A small model that was not told to stop goes on to the end of its window, so it gets a small one."""
 _REHEARSED = {
     "chat": "rehearsal",

@@ -223,13 +223,15 @@ def run_jinja(text: str, talk: Conversation) -> str:
         switches["reasoning_effort"] = talk.think
     prompts = True
     if messages and messages[-1]["role"] == "assistant":
-        # An answer already begun is written after the prompt for one (templates that show how they think get more).
-        # What it calls is dropped, and where it has nothing at all there is no prompt for it either.
+        # An answer already begun is written after the prompt for one. What it calls is dropped, and where it has
+        # nothing at all there is no prompt for it either.
         if len(messages) > 1 and messages[-2]["role"] == "assistant":
             refused = "Cannot have 2 or more assistant messages at the end of the list."
             raise llama_server(400, refused, "invalid_request_error")
         last = messages.pop()
         begun = last["content"]
+        if "reasoning_content" in text:  # what can show thoughts shows that this answer has none
+            switches = {"enable_thinking": False}
         prompts = any(last.get(key) for key in ("content", "tool_calls", "tool_name", "tool_call_id", "images"))
     try:
         out = _compiled(text).render(

@@ -15,14 +15,19 @@ import pytest
 from support.http import Reply, ask
 from support.oracle import variants
 from support.random_requests import Requests
-from support.real import SUITE, direct, gate_before, needed
+from support.real import SUITE, THREADS, direct, gate_before, needed
 
 pytestmark = SUITE
 SEED = os.environ.get("OLLAMA_GATE_REAL_SEED", "1")
 NUMBER = int(os.environ.get("OLLAMA_GATE_REAL_REQUESTS", "100"))
 WINDOW = 256
-STRICT = {"truncate": False, "shift": False, "stream": False, "options": {"num_ctx": WINDOW, "num_predict": 1}}
-EMBED = {"truncate": False, "options": {"num_ctx": WINDOW}}
+STRICT = {
+    "truncate": False,
+    "shift": False,
+    "stream": False,
+    "options": {"num_ctx": WINDOW, "num_predict": 1, **THREADS},
+}
+EMBED = {"truncate": False, "options": {"num_ctx": WINDOW, **THREADS}}
 RUN_ONE_IN = 12
 FILLER = "0123456789" * 30
 """More tokens than the window has, in the recorded models' vocabularies."""

@@ -140,7 +140,7 @@ def test_go_templates(model: Model, said: list[Any], told: list[Any], think: Any
 @given(said=messages, told=tools, think=thinks)
 def test_jinja_templates(model: Model, said: list[Any], told: list[Any], think: Any) -> None:
     if model.text == "alternating":
-        # Tried out with calls it refuses, so that llama.cpp gives it arguments as text; the rehearsal has no calls there.
+        # It refuses what llama.cpp tries it out with and so would get arguments as text: no calls here.
         said = [{key: value for key, value in message.items() if key != "tool_calls"} for message in said]
     body = asked(model, said, told, think)
     template = JinjaTemplate.compile(

@@ -17,6 +17,8 @@ from support.gate import running_gate
 from support.http import Reply, ask
 
 UPSTREAM: Final = os.environ.get("OLLAMA_GATE_REAL_UPSTREAM", "")
+THREADS: Final = {"num_thread": int(told)} if (told := os.environ.get("OLLAMA_GATE_REAL_THREADS")) else {}
+"""How many threads a model gets, as an option. One is much faster than two on a machine that does other things too."""
 SUITE: Final = [
     pytest.mark.real,
     pytest.mark.slow,
@@ -64,7 +66,7 @@ async def gate_before(model: str, num_ctx: int, *, fresh: bool = False, **sectio
     """
     if fresh:
         await unload_all()
-    defaults = {"num_ctx": num_ctx, "budget": num_ctx - 1, **sections.pop("defaults", {})}
+    defaults = {"num_ctx": num_ctx, "budget": num_ctx - 1, **THREADS, **sections.pop("defaults", {})}
     async with running_gate(UPSTREAM, defaults=defaults, **sections) as gate:
         is_embedder = "embedding" in (await direct("POST", "/api/show", {"model": model})).json["capabilities"]
         empty = ("/api/embed", "input") if is_embedder else ("/api/generate", "prompt")
