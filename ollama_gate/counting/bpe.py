@@ -141,7 +141,7 @@ def assemble(recipe: BpeRecipe, specials: Specials) -> BpeEngine:
 
 
 def _library(recipe: BpeRecipe, *, byte_fallback: bool = False, ignore_merges: bool = False) -> tokenizers.Tokenizer:
-    ids = {text: number for number, text in enumerate(recipe.pieces)}
+    ids = dict(zip(recipe.pieces, range(len(recipe.pieces)), strict=True))
     return tokenizers.Tokenizer(
         models.BPE(
             vocab=ids,

@@ -7,8 +7,10 @@ working it out anew.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 
+from ollama_gate.counting import scored
 from ollama_gate.counting.letters import BYTE_LETTERS, BYTE_TEXTS, IMPOSSIBLE_BYTES
 from ollama_gate.counting.pretokenizers import PATTERNS, RAW_TEXT
 from ollama_gate.counting.vocabulary import Vocabulary
@@ -94,7 +96,7 @@ class _Pieces:
     """Texts that can stand alone while merging, with their ids."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
-        self.ids = {text: number for number, text in enumerate(tokens)}
+        self.ids = dict(zip(tokens, range(len(tokens)), strict=True))
         self.phantoms: list[list[int]] = []
         self.byte_ids: list[int] = []
 
@@ -135,27 +137,18 @@ def _listed(lines: Sequence[str], pieces: _Pieces) -> list[int]:
 
 
 def _ranked(vocabulary: Vocabulary, pieces: _Pieces) -> list[int]:
-    """Merges from scores: the engine joins the neighbours that make the best-scored token, wherever it was split."""
+    """Merges from scores, and the characters that take part in them although they are no tokens."""
     tokens, scores = vocabulary.tokens, vocabulary.scores
     if not scores:
         raise UnknownVocabulary("a SentencePiece vocabulary without scores")
     pieces.fall_back()
     ids = pieces.ids
-    missing = {text[0] for text in tokens if text}.union(text[-1] for text in tokens if text) - ids.keys()
-    for text in tokens:
-        if len(text) > 1 and (text[0] in missing or text[-1] in missing):
-            first, last = text[0], text[-1]
+    firsts, lasts = (list(map(itemgetter(end), tokens)) for end in (0, -1))
+    missing = {*firsts, *lasts} - ids.keys()
+    for text, first, last in zip(tokens, firsts, lasts, strict=True):
+        if (first in missing or last in missing) and len(text) > 1:
             if first not in ids and (len(text) == 2 or text[1:] in ids):
                 pieces.single(first)
             if last not in ids and (len(text) == 2 or text[:-1] in ids):
                 pieces.single(last)
-    get = ids.get
-    # Of equal scores the lower id comes first, as the order was. In one expression, because it is a million steps.
-    return [
-        part
-        for number in sorted(range(len(tokens)), key=[-score for score in scores].__getitem__)
-        for text in (tokens[number],)
-        for cut in range(1, len(text))
-        if (right := get(text[cut:])) is not None and (left := get(text[:cut])) is not None
-        for part in (left, right)
-    ]
+    return scored.merges(tokens, scores, ids)

@@ -105,6 +105,8 @@ FIM_NAMES: Mapping[str, frozenset[str]] = {
 HARMONY_NAMES = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
 """Texts that are always user-defined (gpt-oss prints them)."""
 
+_NAMED = END_NAMES.union(HARMONY_NAMES, *FIM_NAMES.values(), ["</s>"])
+
 
 def engine_types(tokens: Sequence[str], types: Sequence[int], named: Collection[str]) -> list[int]:
     """The types as the engine has them after loading.
@@ -117,7 +119,7 @@ def engine_types(tokens: Sequence[str], types: Sequence[int], named: Collection[
     Raises:
         UnknownVocabulary: Two texts compete for one part; the engine takes whichever its hash table shows first.
     """
-    ids = {text: number for number, text in enumerate(tokens)}
+    ids = {text: number for number, text in enumerate(tokens) if text in _NAMED}
     known = list(types)
     for text in END_NAMES & ids.keys():
         known[ids[text]] = TokenType.CONTROL
