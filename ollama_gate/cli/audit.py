@@ -1,6 +1,7 @@
 """`ollama-gate audit`: what a long system prompt costs, section by section, and how to make it smaller."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -172,7 +173,7 @@ def report(parts: list[Section], tokens: list[int], windows: list[tuple[str, int
     total = sum(tokens)
     twice = repeated(parts)
     words = sum(len(part.text.split()) for part in parts) or 1
-    wasted = sum(one.words for one in twice) * total // words
+    wasted = min(sum(one.words for one in twice), words) * total // words
     shares = [Share(name, window, budget, total / window) for name, window, budget in windows]
     told = Report(total, model, list(zip(parts, tokens, strict=True)), shares, twice, wasted, changing(parts))
     return replace(told, advice=tuple(_advice(told)))
@@ -279,9 +280,10 @@ def _picture(told: Report, units: list[Unit], folder: Path | None) -> Iterator[T
             Text(share.model), f"{share.window:,}", f"{share.budget:,}", Text(f"{share.of_window:.0%}", style=style)
         )
     yield shares
-    for one in told.repeated[:_SHOWN]:
+    for one, again in list(Counter(told.repeated).items())[:_SHOWN]:
+        times = "twice" if again == 1 else f"{again + 1} times"
         where = ", ".join(told.sections[number][0].title or "the beginning" for number in one.sections)
-        yield Text(f"twice: {one.words} words, “{one.excerpt} …” ({where})", style="yellow")
+        yield Text(f"{times}: {one.words} words, “{one.excerpt} …” ({where})", style="yellow")
     for line in told.advice:
         yield Text(f"→ {line}")
     if folder is not None:

@@ -106,7 +106,7 @@ def list_(path: Path | None, *, everything: bool, as_json: bool) -> None:
         write_json([_told(key, now) for key in keys])
         return
     if not keys:
-        click.echo(f"There are no keys in {file}.")
+        click.echo(f"There are no keys in {file}.{_closed(file, now)}")
         return
     rows = [("name", "key", "state", "models", "may", "limits"), *(_row(key, now) for key in keys)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -131,7 +131,18 @@ def revoke(name: str, path: Path | None, *, as_json: bool) -> None:
     if as_json:
         write_json([_told(replace(key, revoked=now), now) for key in found])
     else:
-        click.echo("\n".join(f"{key.name} ({prefix(key)}…) is revoked." for key in found))
+        click.echo("\n".join(f"{key.name} ({prefix(key)}…) is revoked." for key in found) + _closed(file, now))
+
+
+def _closed(file: Path, now: float) -> str:
+    """What it means that no key of a file is in force; empty where one is, or none was ever made."""
+    keys = read(file)[0].keys
+    if not keys or any(key.over(now) is None for key in keys):
+        return ""
+    return (
+        "\nNo key is in force, so nobody gets in. Add one, or remove that file and restart the gate, to serve without "
+        f"keys again: {file}"
+    )
 
 
 @command.command()

@@ -117,7 +117,9 @@ def split(parts: Sequence[Section], count: Callable[[str], int]) -> list[Unit]:
         parts: the text's sections.
         count: tokens of a text.
     """
-    pieces = [piece for part in parts for piece in _pieces(part, count)]
+    # A first section that is larger than a core begins it all the same.
+    most = (CORE, *[UNIT] * len(parts))
+    pieces = [piece for part, size in zip(parts, most, strict=False) for piece in _pieces(part, count, size)]
     core: list[tuple[str, str, int]] = []
     while pieces and sum(tokens for *_, tokens in core) + pieces[0][2] <= CORE:
         core.append(pieces.pop(0))
@@ -139,16 +141,16 @@ def _unit(pieces: Sequence[tuple[str, str, int]]) -> Unit:
     return Unit(title, "".join(text for _, text, _ in pieces), sum(tokens for *_, tokens in pieces))
 
 
-def _pieces(part: Section, count: Callable[[str], int]) -> Iterator[tuple[str, str, int]]:
-    """A section as it is, or by paragraphs where it is larger than a unit."""
+def _pieces(part: Section, count: Callable[[str], int], most: int) -> Iterator[tuple[str, str, int]]:
+    """A section as it is, or by paragraphs where it is larger than that."""
     tokens = count(part.text)
-    if tokens <= UNIT:
+    if tokens <= most:
         yield part.title, part.text, tokens
         return
     held, size = "", 0
     for paragraph in re.split(r"(?<=\n)(?=[ \t]*\n)", part.text):
         cost = count(paragraph)
-        if held and size + cost > UNIT:
+        if held and size + cost > most:
             yield part.title, held, size
             held, size = "", 0
         held, size = held + paragraph, size + cost

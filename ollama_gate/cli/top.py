@@ -103,12 +103,12 @@ def _models(status: Mapping[str, Any]) -> Table:
             Text(str(model.get("name", "")), style="bold"),
             str(memory.get("stage", "")),
             _number(model.get("window")),
-            _number(model.get("budget") or model.get("embed_limit")),
+            _number(model.get("embed_limit") or model.get("budget")),
             f"{slots.get('running', 0)}/{slots.get('total', 0)}" if slots else "",
             Text(str(waiting or ""), style="yellow"),
             _time(slots.get("oldest_wait_seconds")),
             in_gib(booked) if booked else "",
-            Text(rung or "not yet", style="green" if rung == "exact" else "dim"),
+            Text(rung or "none yet", style="green" if rung == "exact" else "dim"),
         )
     return table
 

@@ -121,3 +121,10 @@ def test_a_few_words_said_twice_need_no_advice(tmp_path: Path, gate: Canned) -> 
     assert audit(tmp_path, f"# A\n{passage}\n# B\n{passage}\n", "--gate", gate.url).exit_code == 0
     told = audit(tmp_path, f"# A\n{passage * 20}\n# B\n{passage * 20}\n", "--gate", gate.url)
     assert "Say once what is said twice" in told.stdout
+
+
+def test_a_passage_that_stands_often_is_shown_once(tmp_path: Path, gate: Canned) -> None:
+    passage = "Never ever write into the generated files of this project, not even when you are asked to do so. "
+    done = audit(tmp_path, f"# A\n\n{passage}\n\n# B\n\n{passage}\n\n# C\n\n{passage}\n", "--gate", gate.url)
+    assert "3 times: " in done.stdout
+    assert "twice: " not in done.stdout

@@ -140,3 +140,15 @@ def test_a_broken_file_is_said_and_left_as_it_is(file: Path) -> None:
 
 def test_an_empty_list_says_where_it_looked(file: Path) -> None:
     assert str(file) in run("list").stdout
+
+
+def test_when_no_key_is_left_in_force_it_says_that_nobody_gets_in(file: Path) -> None:
+    assert "nobody gets in" not in run("list").stdout
+    run("add", "one")
+    run("add", "two")
+    assert "nobody gets in" not in run("revoke", "one").stdout
+    assert (
+        f"nobody gets in. Add one, or remove that file and restart the gate, to serve without keys again: {file}"
+        in (run("revoke", "two").stdout)
+    )
+    assert "nobody gets in" in run("list").stdout

@@ -87,3 +87,11 @@ def test_what_changes_from_session_to_session_is_seen() -> None:
 def test_a_title_becomes_a_name_of_a_file() -> None:
     assert slug("Ollama's own log!") == "ollama-s-own-log"
     assert slug("日本語 / ../..") == "untitled"
+
+
+def test_a_first_section_larger_than_a_core_begins_it() -> None:
+    paragraph = "\n" + "word " * 299 + "end\n"
+    parts = sections("# First\n" + paragraph * 10 + "# Second\n" + paragraph)
+    core, *units = split(parts, lambda text: len(text.split()))
+    assert 0 < core.tokens <= 2000
+    assert "".join(unit.text for unit in (core, *units)) == "".join(part.text for part in parts)

@@ -97,7 +97,7 @@ async def test_counts_are_called_what_the_gate_calls_them(model: str) -> None:
     assert rungs[1] == "exact"
 
 
-@pytest.mark.parametrize(("rung", "said"), [("exact", "exact"), ("estimate", "estimate"), (None, "not yet")])
+@pytest.mark.parametrize(("rung", "said"), [("exact", "exact"), ("estimate", "estimate"), (None, "none yet")])
 def test_the_word_for_counts_is_the_gates(rung: str | None, said: str) -> None:
     assert said in shown({"models": [{"name": "a", "counts": {"rung": rung, "rendering_believed": True}}]})
 
