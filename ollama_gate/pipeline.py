@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from ollama_gate import refusals
-from ollama_gate.access.door import Caller
 from ollama_gate.admission.hold import Hold
 from ollama_gate.admitting import Admission
 from ollama_gate.catalog.card import ModelCard
@@ -98,33 +97,15 @@ class Pipeline:
         """Take one guarded request from its first byte to its last."""
         passage, observer = Passage(), TailObserver()
         try:
-            tools = self.config.dialects.server_tools
-            if lane.form:
-                received, came = Received(b""), await read_form(request, self.config.server.max_body)
-                inference = lane.parse(came.body, request.headers, tools)
-            else:
-                received = received_at_hand(request, self._body_limit) or await receive(request, self._body_limit)
-                self.judge.recall(received, turn)
-                came, inference = await received.understood(lambda body: lane.read(body, request.headers, tools))
-            if turn.caller is not None and inference.model:
-                turn.caller.require_model(inference.model)
-            card = self._catalog.at_hand(inference.model)
-            if card is None and inference.model:
-                card = await self._catalog.card(inference.model)
-            if card is not None:
-                turn.model = card.key
-                if "think" in inference.body and not card.thinks:
-                    inference = without_thinking(inference)
-            judged = self.judge.at_once(inference, card, "" if card is not None else self._key(inference.model), turn)
-            if judged.open and card is not None:
-                judged = await self.judge.by_count(inference, card, judged.applied, turn, received)
-            if turn.caller is not None and card is not None and self._needs_count(turn, turn.caller, judged.count):
-                judged = await self.judge.by_count(inference, card, judged.applied, turn, received, exactly=True)
+            received, came, inference = await self._read(request, lane, turn)
+            inference, card = await self._meet(inference, turn)
+            judged = await self._judge(inference, card, turn, received)
             if self._watch is not None:
                 self._watch.look(inference, turn, compacted=judged.shorter is not None)
             inference = judged.shorter or inference
             if judged.applied.shifts and card is not None:
                 inference = await self.judge.keeping(inference, card)
+            del received  # it may be large, and an answer takes long
             if (caller := turn.caller) is not None:
                 caller.book(judged.count)
                 client, priority = caller.key.id, caller.key.priority
@@ -137,7 +118,6 @@ class Pipeline:
             try:
                 turn.wait_seconds = lease.waited
                 sending = self._send(request, inference, judged, turn, lease, came)
-                del received  # it may be large, and an answer takes long
                 if inference.as_it_came:  # what Ollama reports is the sum of several prompts: nothing to learn from
                     return await relay(
                         request, await sending, turn=turn, observer=BLIND, passage=passage, clock=self._clock
@@ -190,13 +170,45 @@ class Pipeline:
             raise Refused(refusals.not_counted(inference.model, remote=False))
         return *await self.judge.only(inference, card), card
 
-    @staticmethod
-    def _needs_count(turn: Turn, caller: Caller, count: PromptCount | None) -> bool:
-        """Whether a bound that was enough for the verdict would use up a quota that the prompt may leave room in."""
-        return count is not None and turn.verdict is Verdict.ADMIT and caller.short_of(count)
+    async def _read(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> tuple[Received, Came, InferenceRequest]:
+        """What the client sent, and the native request that it means."""
+        tools = self.config.dialects.server_tools
+        if lane.form:
+            form = await read_form(request, self.config.server.max_body)
+            return Received(b""), form, lane.parse(form.body, request.headers, tools)
+        received = received_at_hand(request, self._body_limit) or await receive(request, self._body_limit)
+        self.judge.recall(received, turn)
+        return received, *await received.understood(lambda body: lane.read(body, request.headers, tools))
 
-    def _key(self, name: str) -> str:
-        return self._catalog.key(name) if name else ""
+    async def _meet(self, inference: InferenceRequest, turn: Turn) -> tuple[InferenceRequest, ModelCard | None]:
+        """The request as its model takes it, and the model; None where Ollama has none of that name."""
+        name = inference.model
+        if turn.caller is not None and name:
+            turn.caller.require_model(name)
+        card = self._catalog.at_hand(name)
+        if card is None and name:
+            card = await self._catalog.card(name)
+        if card is not None:
+            turn.model = card.key
+            if "think" in inference.body and not card.thinks:
+                inference = without_thinking(inference)
+        return inference, card
+
+    async def _judge(
+        self, inference: InferenceRequest, card: ModelCard | None, turn: Turn, received: Received
+    ) -> Judged:
+        """The verdict: by the bytes where they settle it, else by the count."""
+        if card is None:
+            key = self._catalog.key(inference.model) if inference.model else ""
+            return self.judge.at_once(inference, None, key, turn)
+        judged = self.judge.at_once(inference, card, "", turn)
+        if judged.open:
+            judged = await self.judge.by_count(inference, card, judged.applied, turn, received)
+        caller, count = turn.caller, judged.count
+        if caller is not None and count is not None and turn.verdict is Verdict.ADMIT and caller.short_of(count):
+            # A bound that was enough for the verdict would use up a quota that the prompt may leave room in.
+            judged = await self.judge.by_count(inference, card, judged.applied, turn, received, exactly=True)
+        return judged
 
     async def _send(
         self, request: web.BaseRequest, inference: InferenceRequest, judged: Judged, turn: Turn, lease: Hold, came: Came
@@ -226,7 +238,7 @@ class Pipeline:
             lease.failed()
         if answer.status >= 400:
             try:
-                await self._understood(answer, inference, judged)
+                await self._refused_for_length(answer, inference, judged)
             except BaseException as failure:
                 if isinstance(failure, Refused):
                     lease.answered()  # only a loaded model can say that a prompt does not fit
@@ -262,7 +274,7 @@ class Pipeline:
 
         return make
 
-    async def _understood(self, answer: Answer, inference: InferenceRequest, judged: Judged) -> None:
+    async def _refused_for_length(self, answer: Answer, inference: InferenceRequest, judged: Judged) -> None:
         """Turn Ollama's own "does not fit" into the gate's refusal: clients understand that one."""
         found = await overflow_of(answer)
         if found is None or judged.applied.window is None:
