@@ -5,6 +5,7 @@ there, so this says nothing about time; it says whether the code has become more
 
 Timers and the garbage collector run in between, and only ever add. So requests are counted in blocks, of which the
 lower quartile is taken; a token is what a longer stream takes more than a shorter one, the median of several pairs.
+Each token is sent when the one before has come through, so that none is read together with another.
 Counts of another Python, or of another processor, are no measure for these: they are not compared.
 """
 
@@ -25,7 +26,7 @@ from typing import Any, Final
 from bench import load, speed, targets
 from bench.http11 import get
 from bench.load import LoadError, Pool
-from bench.script import Script
+from bench.script import WHEN_ASKED, Script
 from bench.targets import Target
 
 INSTALL_VALGRIND: Final = "apt-get update && apt-get install -y valgrind"
@@ -37,11 +38,9 @@ _BLOCKS: Final = 8
 _REQUESTS: Final = 25
 """In each block."""
 _PAIRS: Final = 5
-_SHORT: Final = 40
-_LONG: Final = 140
+_SHORT: Final = 50
+_LONG: Final = 250
 """Tokens of the two streams of a pair."""
-_GAP: Final = 30_000
-"""Microseconds between two tokens: so many that a gate under valgrind is done with one before the next comes."""
 _TOTALS: Final = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 
@@ -66,10 +65,15 @@ async def count(home: Path, command: Sequence[str]) -> dict[str, int]:
         counter = _Callgrind(home, gate)
         requests = [await _requests(counter, pool, _REQUESTS) / _REQUESTS for _ in range(_BLOCKS + 1)]
         del requests[0]  # the first one still warms up
-        await _stream(counter, pool, _SHORT)
-        pairs = [await _stream(counter, pool, _SHORT) - await _stream(counter, pool, _LONG) for _ in range(_PAIRS)]
-    tokens = median(pairs) / (_SHORT - _LONG)
-    return {"request": round(sorted(requests)[_BLOCKS // 4]), "token": round(tokens)}
+        longer = []
+        for _ in range(_PAIRS + 1):
+            short = await _stream(counter, pool, _SHORT, upstream.port)
+            longer.append(await _stream(counter, pool, _LONG, upstream.port) - short)
+        del longer[0]
+    return {
+        "request": round(sorted(requests)[_BLOCKS // 4]),
+        "token": round(median(longer) / (_LONG - _SHORT)),
+    }
 
 
 async def _requests(counter: "_Callgrind", pool: Pool, number: int) -> int:
@@ -77,8 +81,8 @@ async def _requests(counter: "_Callgrind", pool: Pool, number: int) -> int:
     return counter.since_last()
 
 
-async def _stream(counter: "_Callgrind", pool: Pool, tokens: int) -> int:
-    await load.streams(pool, [speed.chat(stream=True, script=Script(tokens, _GAP, _GAP))], tokens)
+async def _stream(counter: "_Callgrind", pool: Pool, tokens: int, upstream: int) -> int:
+    await load.stepped(pool, speed.chat(stream=True, script=Script(tokens, WHEN_ASKED, 20_000)), tokens, upstream)
     return counter.since_last()
 
 

@@ -1,12 +1,13 @@
 """The load: small requests at a given concurrency, first bytes one by one, paced streams with a clock in each token."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic_ns, perf_counter
 from typing import Final, Protocol, Self, cast
 
-from bench.http11 import AnswerReader
+from bench.http11 import AnswerReader, get
 
 PATIENCE: Final = 60.0
 """Seconds after which a load that does not end is given up."""
@@ -149,7 +150,10 @@ async def ask(port: int, request: bytes) -> tuple[int, bytes]:
 
 
 async def first_bytes(pool: Pool, request: bytes, count: int) -> list[float]:
-    """Seconds from a request to the first byte of its answer's body, one request after another."""
+    """Seconds from a request to the first byte of its answer's body, one request after another.
+
+    What the upstream says that it paused before its first token is taken off, request by request.
+    """
     loop = asyncio.get_running_loop()
     connection = pool.connections[0]
     waits = []
@@ -158,9 +162,64 @@ async def first_bytes(pool: Pool, request: bytes, count: int) -> list[float]:
         sent_at = perf_counter()
         connection.send(request, sink)
         await pool.finished(sink.done)
-        _expect(sink.status, b"".join(sink.parts))
-        waits.append(sink.first_at - sent_at)
+        answer = b"".join(sink.parts)
+        _expect(sink.status, answer)
+        paused = _PAUSED.search(answer)
+        waits.append(sink.first_at - sent_at - (int(paused[1]) / 1e9 if paused else 0.0))
     return waits
+
+
+_PAUSED: Final = re.compile(rb'"total_duration":(\d+)')
+
+
+@dataclass(slots=True)
+class _Stepped:
+    """A sink that asks the upstream for the next token as soon as it has the one before."""
+
+    upstream: Connection
+    left: int
+    done: asyncio.Future[None]
+
+    def body(self, data: bytes) -> None:  # noqa: ARG002 - only that it came
+        """Ask for one more."""
+        if self.left:
+            self.left -= 1
+            self.upstream.send(_NEXT, _Ignored())
+
+    def end(self, status: int) -> None:
+        """The stream is over."""
+        _expect(status, b"")
+        self.done.set_result(None)
+
+
+class _Ignored:
+    """A sink for what says nothing."""
+
+    def body(self, data: bytes) -> None:
+        """Nothing is kept."""
+
+    def end(self, status: int) -> None:
+        """Nobody waits for it."""
+
+
+_NEXT: Final = get("/next")
+
+
+async def stepped(pool: Pool, request: bytes, tokens: int, upstream: int) -> None:
+    """One stream whose tokens are sent one by one, each when the one before has come (`script.WHEN_ASKED`).
+
+    However slow a proxy is, no two tokens come to it in one read.
+
+    Args:
+        pool: connections to the proxy.
+        request: a whole request.
+        tokens: how many it is answered with.
+        upstream: the upstream's own port.
+    """
+    async with Pool(upstream, 1) as asked:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        pool.connections[0].send(request, _Stepped(asked.connections[0], tokens - 1, done))
+        await pool.finished(done)
 
 
 @dataclass(slots=True)

@@ -37,7 +37,8 @@ class Measure:
 _SCALES: Final = {"ms": 1e3, "µs": 1e6, "s": 1.0, "MB": 1 / 1024**2, "/s": 1.0, "×": 1.0}
 
 MEASURES: Final = (
-    Measure("first byte", "time to the first byte, one at a time", "ms", Judged.ADDED, 3.0),
+    Measure("first byte", "time to a first byte that comes after a pause, without the pause", "ms", Judged.ADDED, 3.0),
+    Measure("first byte at once", "time to a first byte that comes at once", "ms"),
     Measure("request c16", "CPU of a small request, 16 at once", "µs", Judged.RATIO, 8.0),
     Measure("request c64", "CPU of a small request, 64 at once", "µs", Judged.RATIO, 8.0),
     Measure("rate c16", "small requests, 16 at once", "/s"),

@@ -7,13 +7,17 @@ from typing import Final
 _MARK: Final = re.compile(rb"\[\[bench tokens=(\d+) gap_us=(\d+) first_us=(\d+)\]\]")
 
 
+WHEN_ASKED: Final = 1_000_000_000
+"""A gap that lasts until the upstream is asked for the next token (`GET /next`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """How one answer is given; times in microseconds."""
 
     tokens: int = 1
     gap: int = 0
-    """Between two tokens; 0 sends all at once."""
+    """Between two tokens; 0 sends all at once, `WHEN_ASKED` each when it is asked for."""
     first: int = 0
     """Before the first token."""
 

@@ -18,6 +18,10 @@ _BLOCKS: Final = 10
 """First bytes and small requests are taken in so many turns of all targets: they are the most easily disturbed."""
 
 
+_PAUSED: Final = Script(first=5_000)
+"""One token, after a pause as no model is without."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How much is measured."""
@@ -103,7 +107,8 @@ async def warm(target: Target) -> None:
 
 async def one_round(targets: Sequence[Target], plan: Plan, lanes: Sequence[Lane], record: Record) -> None:
     """Measure everything once on every target."""
-    await _first_bytes(targets, plan, record)
+    await _first_bytes(targets, plan, record, "first byte")
+    await _first_bytes(targets, plan, record, "first byte at once", Script())
     for concurrency in (16, 64):
         await _small(targets, plan, concurrency, record)
     for target in targets:
@@ -117,8 +122,10 @@ async def one_round(targets: Sequence[Target], plan: Plan, lanes: Sequence[Lane]
         await _slow(target, plan, record)
 
 
-async def _first_bytes(targets: Sequence[Target], plan: Plan, record: Record) -> None:
-    request = chat(stream=True, script=Script())
+async def _first_bytes(
+    targets: Sequence[Target], plan: Plan, record: Record, measure: str, script: Script = _PAUSED
+) -> None:
+    request = chat(stream=True, script=script)
     waits: dict[str, list[float]] = {target.name: [] for target in targets}
     for _ in range(_BLOCKS):
         for target in targets:
@@ -126,7 +133,7 @@ async def _first_bytes(targets: Sequence[Target], plan: Plan, record: Record) ->
                 await load.first_bytes(pool, request, 3)
                 waits[target.name] += await load.first_bytes(pool, request, max(1, plan.first_bytes // _BLOCKS))
     for name, seen in waits.items():
-        record.add("first byte", name, median(seen))
+        record.add(measure, name, median(seen))
 
 
 async def _small(targets: Sequence[Target], plan: Plan, concurrency: int, record: Record) -> None:

@@ -62,6 +62,8 @@ url = "http://127.0.0.1:{upstream}"
 num_parallel = 256
 [counting]
 cache_dir = "{cache}"
+[access]
+keys = "{home}/keys.toml"
 """
 
 
@@ -126,7 +128,7 @@ async def gate(
     compileall.compile_dir(Path(ollama_gate.__file__).parent, quiet=1)  # as pip does where it is really installed
     port = free_port()
     settings = home / "ollama-gate.toml"
-    settings.write_text(_GATE.format(cache=cache or home / "tokenizers", upstream=upstream_port, port=port))
+    settings.write_text(_GATE.format(home=home, cache=cache or home / "tokenizers", upstream=upstream_port, port=port))
     whole = [*command, "--config", str(settings)]
     async with _started("gate", whole, home, port, "/gate/health/live", core) as target:
         yield target

@@ -9,6 +9,7 @@ written (nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share)
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Final, cast
@@ -19,7 +20,7 @@ import uvloop
 
 from bench import load
 from bench.http11 import get, post
-from bench.script import Script, script_of, without_script
+from bench.script import WHEN_ASKED, Script, script_of, without_script
 from ollama_gate.rehearsal import Model, Rehearsal, Settings
 from ollama_gate.tasks import spawn
 
@@ -37,7 +38,7 @@ _JSON: Final = (
 )
 _MESSAGE: Final = b'{"model":"%b","created_at":"%b","message":{"role":"assistant","content":"%b"},"done":'
 _ENDING: Final = (
-    b'true,"done_reason":"stop","total_duration":116502482,"load_duration":2340588,%b'
+    b'true,"done_reason":"stop","total_duration":%d,"load_duration":2340588,%b'
     b'"prompt_eval_duration":27432000,"eval_count":%d,"eval_duration":84245000}'
 )
 
@@ -53,6 +54,8 @@ class Library:
         """Documents by request line."""
         self.shows: dict[tuple[str, bool], bytes] = {}
         """Answers of /api/show by model and verbosity."""
+        self.go_on: Callable[[], None] | None = None
+        """Sends the next token of the stream that waits to be asked for it."""
 
     async def read(self) -> None:
         """Read every document once, so that each can be sent at once."""
@@ -95,13 +98,16 @@ class Connection(asyncio.Protocol):
     """One client; requests come one after another, never two at once."""
 
     __slots__ = (
+        "_began",
         "_body_at",
+        "_count",
         "_ends_at",
         "_held",
         "_left",
         "_library",
         "_loop",
         "_next",
+        "_paused",
         "_script",
         "_timer",
         "_transport",
@@ -116,7 +122,9 @@ class Connection(asyncio.Protocol):
         self._body_at = 0
         self._ends_at = 0
         self._script = Script()
+        self._count = b""
         self._left = 0
+        self._began = self._paused = 0
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -158,6 +166,9 @@ class Connection(asyncio.Protocol):
         elif line == b"POST /api/show":
             answer = self._library.show(body)
             self._json(404, b'{"error":"model not found"}') if answer is None else self._json(200, answer)
+        elif line == b"GET /next" and (go_on := self._library.go_on) is not None:
+            go_on()
+            self._json(200, b"{}")
         elif (fixed := self._library.fixed.get(line)) is not None:
             self._json(200, fixed)
         else:
@@ -173,7 +184,7 @@ class Connection(asyncio.Protocol):
     def _chat(self, body: bytes, count: bytes) -> None:
         if b'"stream":false' in body:
             said = _MESSAGE % (MODEL.encode(), _STAMP, b"Yes.")
-            self._json(200, said + _ENDING % (count, 2))
+            self._json(200, said + _ENDING % (116_502_482, count, 2))
         else:
             self._stream(script_of(body), count)
 
@@ -183,29 +194,37 @@ class Connection(asyncio.Protocol):
             self._transport.write(_JSON % (status, reason, len(body), body))
 
     def _stream(self, script: Script, count: bytes) -> None:
-        self._script, self._left = script, script.tokens
-        ending = _MESSAGE % (MODEL.encode(), _STAMP, b"") + _ENDING % (count, script.tokens) + b"\n"
-        last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(ending), ending)
+        self._script, self._left, self._count = script, script.tokens, count
         if self._transport is None:
             return
         if not script.gap and not script.first:
             self._transport.write(_STREAM + b"".join(_token() for _ in range(script.tokens)))
-            self._transport.write(last)
+            self._transport.write(self._last(0))
             return
+        self._began = monotonic_ns()
         self._next = self._loop.time() + script.first / 1e6
-        self._timer = self._loop.call_at(self._next, self._tick, _STREAM, last)
+        self._timer = self._loop.call_at(self._next, self._tick, _STREAM)
 
-    def _tick(self, head: bytes, last: bytes) -> None:
+    def _tick(self, head: bytes = b"") -> None:
+        self._timer = None
         if self._transport is None:
             return
+        if head:
+            self._paused = monotonic_ns() - self._began
         self._transport.write(head + _token())
         self._left -= 1
-        self._next += self._script.gap / 1e6
-        if self._left:
-            self._timer = self._loop.call_at(self._next, self._tick, b"", last)
+        if not self._left:
+            self._transport.write(self._last(self._paused))
+        elif self._script.gap == WHEN_ASKED:
+            self._library.go_on = self._tick
         else:
-            self._timer = None
-            self._transport.write(last)
+            self._next += self._script.gap / 1e6
+            self._timer = self._loop.call_at(self._next, self._tick)
+
+    def _last(self, paused: int) -> bytes:
+        """The last line, which says as `total_duration` how many nanoseconds went by before the first token."""
+        ending = _MESSAGE % (MODEL.encode(), _STAMP, b"") + _ENDING % (paused, self._count, self._script.tokens) + b"\n"
+        return b"%x\r\n%b\r\n0\r\n\r\n" % (len(ending), ending)
 
 
 def _token() -> bytes:
