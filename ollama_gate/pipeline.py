@@ -7,6 +7,7 @@ turn is settled exactly once, and nothing that only observes can fail a request.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
 
@@ -30,7 +31,7 @@ from ollama_gate.receive import (
     Received,
     body_limit,
     client_of,
-    encoded,
+    elsewhere,
     outgoing,
     read_form,
     receive,
@@ -49,6 +50,7 @@ from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import Passage, give_back, relay, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
+from ollama_gate.wire.body import encode_json
 from ollama_gate.wire.ndjson import BLIND, TailObserver
 
 _QUEUED, _FIRST_BYTE = Phase.QUEUED, Phase.FIRST_BYTE  # an enum's members are slow to get (Python 3.11)
@@ -227,7 +229,8 @@ class Pipeline:
         lines = for_upstream(request.raw_headers, own_body=True, authorization=authorization)
         turn.phase, turn.sent_at = _FIRST_BYTE, self._clock()
         try:
-            out = outgoing(await encoded(sent, inference), came.stand_ins, lines)
+            text = encode_json(sent) if inference.weight is None else await elsewhere(partial(encode_json, sent))
+            out = outgoing(text, came.stand_ins, lines)
             answer = await self._upstream.send("POST", path, lines, out)
         except UpstreamUnreachable:
             lease.failed()  # after every other failure a load may still be under way

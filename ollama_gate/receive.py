@@ -21,7 +21,7 @@ from ollama_gate.counting.bound import texts_of, users_of
 from ollama_gate.counting.remembered import counted_key
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import InferenceRequest, Json, Kind, Weight
-from ollama_gate.wire.body import decode_json, encode_json
+from ollama_gate.wire.body import decode_json
 from ollama_gate.wire.encoding import decode_content, too_large
 from ollama_gate.wire.payloads import Lifted, StandIns, TooMuchText, in_pieces, lift, spelled
 
@@ -164,15 +164,6 @@ def weighed(inference: InferenceRequest) -> InferenceRequest:
         conversation_key(inference),
     )
     return replace(inference, weight=weight)
-
-
-async def encoded(body: Json, inference: InferenceRequest) -> bytes:
-    """A request's body as JSON, made in a thread where it is large.
-
-    Raises:
-        Refused: it cannot be written (`wire.body.encode_json`).
-    """
-    return encode_json(body) if inference.weight is None else await elsewhere(partial(encode_json, body))
 
 
 def body_limit(config: Config) -> BodyLimit:

@@ -42,7 +42,7 @@ class Settler:
 
     def _count(self, turn: Turn, passage: Passage, end: StreamEnd | None, ended: str | None) -> None:
         metrics, model = self.metrics, self.metrics.model(turn.model)
-        metrics.requests.by[turn.route, model, str(turn.verdict)].inc()
+        metrics.requests.by[turn.route, model, str(turn.verdict)].value += 1
         if turn.left:
             metrics.client_gone.labels(str(turn.phase)).inc()
         if turn.code is not None:
@@ -69,9 +69,9 @@ class Settler:
                 turn.reported(end.prompt_eval_count)
             metrics.prompt_tokens.by[(model,)].observe(end.prompt_eval_count)
         if end.eval_count is not None:
-            metrics.relayed.by[(model,)].inc(end.eval_count)
+            metrics.relayed.by[(model,)].value += end.eval_count
         if ended is not None:
-            metrics.endings.by[model, ended].inc()
+            metrics.endings.by[model, ended].value += 1
 
     def _signals(self, turn: Turn) -> None:
         model = self.metrics.model(turn.model)

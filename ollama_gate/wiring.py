@@ -312,7 +312,7 @@ class Wiring:
 
     def _drifted(self, card: ModelCard, rung: Rung, drift: Drift) -> None:
         model = self._metrics.model(card.key)
-        self._metrics.drift.by[model, str(drift.kind)].inc()
+        self._metrics.drift.by[model, str(drift.kind)].value += 1
         if (ratio := drift.ratio) is not None:
             self._metrics.drift_ratio.by[model, str(rung)].observe(ratio)
 

@@ -62,8 +62,8 @@ def most_bytes(request: InferenceRequest, cost: TemplateCost) -> Size | None:
     """
     body = request.body
     if request.kind is _CHAT:
-        weight = request.weighed
-        texts = weight.texts if weight is not None else None
+        weight = None if request.weight is None else request.weighed
+        texts = None if weight is None else weight.texts
         if texts is None:
             texts = texts_of(body, set_in=cost.indents > 0)
         size = cost.fixed + cost.each * (texts.messages + 1) + cost.times * (texts.bytes + cost.indents * texts.spaces)
