@@ -3,9 +3,9 @@
 The gate runs under valgrind's callgrind, which counts every instruction outside the kernel. It is fifty times slower
 there, so this says nothing about time; it says whether the code has become more expensive.
 
-Timers and the garbage collector run in between, and only ever add. So requests are counted in blocks, of which the
-lower quartile is taken; a token is what a longer stream takes more than a shorter one, the median of several pairs.
-Each token is sent when the one before has come through, so that none is read together with another.
+Timers and the garbage collector run in between, and only ever add. So requests are counted in blocks, and streams of two
+lengths several times, and the lower quartile is taken of each; a token is what a longer stream takes more than a shorter
+one. Each token is sent when the one before has come through, so that none is read together with another.
 Counts of another Python, or of another processor, are no measure for these: they are not compared.
 """
 
@@ -20,7 +20,6 @@ import sysconfig
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from bench import load, speed, targets
@@ -37,10 +36,10 @@ _STARTING: Final = 240.0
 _BLOCKS: Final = 8
 _REQUESTS: Final = 25
 """In each block."""
-_PAIRS: Final = 5
+_STREAMS: Final = 6
 _SHORT: Final = 50
 _LONG: Final = 250
-"""Tokens of the two streams of a pair."""
+"""Tokens of the shorter and of the longer ones."""
 _TOTALS: Final = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 
@@ -65,15 +64,18 @@ async def count(home: Path, command: Sequence[str]) -> dict[str, int]:
         counter = _Callgrind(home, gate)
         requests = [await _requests(counter, pool, _REQUESTS) / _REQUESTS for _ in range(_BLOCKS + 1)]
         del requests[0]  # the first one still warms up
-        longer = []
-        for _ in range(_PAIRS + 1):
-            short = await _stream(counter, pool, _SHORT, upstream.port)
-            longer.append(await _stream(counter, pool, _LONG, upstream.port) - short)
-        del longer[0]
-    return {
-        "request": round(sorted(requests)[_BLOCKS // 4]),
-        "token": round(median(longer) / (_LONG - _SHORT)),
-    }
+        await _stream(counter, pool, _LONG, upstream.port)
+        short, long = [], []
+        for _ in range(_STREAMS):
+            short.append(await _stream(counter, pool, _SHORT, upstream.port))
+            long.append(await _stream(counter, pool, _LONG, upstream.port))
+    tokens = (_undisturbed(long) - _undisturbed(short)) / (_LONG - _SHORT)
+    return {"request": round(_undisturbed(requests)), "token": round(tokens)}
+
+
+def _undisturbed(counts: Sequence[float]) -> float:
+    """The lower quartile."""
+    return sorted(counts)[len(counts) // 4]
 
 
 async def _requests(counter: "_Callgrind", pool: Pool, number: int) -> int:
