@@ -3,9 +3,9 @@
 The gate runs under valgrind's callgrind, which counts every instruction outside the kernel. It is fifty times slower
 there, so this says nothing about time; it says whether the code has become more expensive.
 
-Timers and the garbage collector run in between, and only ever add. So requests are counted in blocks, and streams of two
-lengths several times, and the lower quartile is taken of each; a token is what a longer stream takes more than a shorter
-one. Each token is sent when the one before has come through, so that none is read together with another.
+Timers and the garbage collector run in between, and only ever add. So requests are counted in blocks, and streams of
+two lengths several times, and the lower quartile is taken of each; a token is what a longer stream takes more than a
+shorter one. Each token is sent when the one before has come through, so that none is read together with another.
 Counts of another Python, or of another processor, are no measure for these: they are not compared.
 """
 
