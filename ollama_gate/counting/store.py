@@ -159,17 +159,30 @@ class TokenizerStore:
             # The process is on its way whether or not anybody waits for it: it must be ended all the same.
             await _uninterrupted((await starting).end)
             raise
+        asked: asyncio.Task[bytes] | None = None
         try:
+            if source.show is not None and await asyncio.to_thread(self._only_told, source):
+                # Ollama takes as long to answer as the process to start: let it begin.
+                asked = spawn(_shown(source.show), name=f"vocabulary of {source.model}", quiet=True)
             outcome = await asyncio.to_thread(worker.tell, self._job(source))
             if outcome["state"] == "wanted":
-                body = b"" if source.show is None else await _shown(source.show)
+                body = b"" if source.show is None else await (asked or _shown(source.show))
                 outcome = await asyncio.to_thread(worker.tell, body)
             _check(outcome)
             facts = await asyncio.to_thread(TokenizerFacts.from_json, outcome["facts"])
         except BaseException:
             await _uninterrupted(worker.end)
             raise
+        finally:
+            if asked is not None:
+                asked.cancel()
         return RemoteTokenizer(worker, facts, outcome["source"])
+
+    def _only_told(self, source: TokenizerSource) -> bool:
+        """Whether a vocabulary lies nowhere on this host, so that Ollama will have to be asked for it."""
+        assert self.cache is not None  # noqa: S101 - __post_init__ saw to it
+        on_disk = (place(self.cache, source.digest), source.blob, source.file)
+        return not any(file is not None and file.is_file() for file in on_disk)
 
     def _job(self, source: TokenizerSource) -> bytes:
         assert self.cache is not None  # noqa: S101 - __post_init__ saw to it

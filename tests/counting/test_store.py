@@ -1,6 +1,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,23 @@ async def test_a_model_met_before_comes_from_the_disk(store: TokenizerStore, tmp
         await second.close()
 
 
+async def test_ollama_is_asked_while_the_process_starts(store: TokenizerStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+    tell = remote.Worker.tell
+
+    def told_late(worker: remote.Worker, payload: bytes) -> dict[str, Any]:
+        assert asked.wait(20)
+        return tell(worker, payload)
+
+    async def show() -> bytes:
+        asked.set()
+        return await shows(byte_level())()
+
+    monkeypatch.setattr(remote.Worker, "tell", told_late)
+    assert (await store.get(TokenizerSource("sha256:1", "test", show=show))).source == "show"
+
+
+@pytest.mark.slow
 async def test_however_many_wait_it_is_built_once(store: TokenizerStore) -> None:
     asked: list[str] = []
     source = TokenizerSource("sha256:1", "test", show=shows(byte_level(), asked))
