@@ -19,6 +19,7 @@ from ollama_gate.rehearsal.structs import (
     string,
     struct,
 )
+from ollama_gate.rehearsal.tools import misfit
 
 
 def _image(value: Any, old: Any, where: Where) -> Any:
@@ -85,6 +86,22 @@ _CALL = struct(
         "function": struct("ToolCallFunction", {"index": integer, "name": string, "arguments": anything}),
     },
 )
+
+
+def _call(value: Any, old: Any, where: Where) -> Any:
+    """A call; one that is null, or without its function, is an empty one."""
+    call = _CALL(value, old, where) or {}
+    return {**call, "function": call.get("function") or {}}
+
+
+def _tool(value: Any, old: Any, where: Where) -> Any:
+    told = anything(value, old, where)
+    wrong = misfit(told)
+    if wrong is not None:
+        raise JsonError(f"json: cannot unmarshal into Go struct field {where.struct}.{wrong}: it has another type")
+    return told
+
+
 _MESSAGE = alone(
     "Alias",
     {
@@ -92,7 +109,7 @@ _MESSAGE = alone(
         "content": string,
         "thinking": string,
         "images": list_of(_image, "[]api.ImageData"),
-        "tool_calls": list_of(_CALL, "[]api.ToolCall"),
+        "tool_calls": list_of(_call, "[]api.ToolCall"),
         "tool_name": string,
         "tool_call_id": string,
     },
@@ -115,7 +132,7 @@ CHAT = struct(
     _COMMON
     | {
         "messages": list_of(_MESSAGE, "[]api.Message"),
-        "tools": list_of(anything, "api.Tools"),
+        "tools": list_of(_tool, "api.Tools"),
     },
 )
 GENERATE = struct(

@@ -103,7 +103,7 @@ def _call(heard: Heard) -> Mapping[str, Any] | None:
     text = heard.last_user
     if asked := _CALL.search(text):
         return {"name": asked[1], "arguments": _arguments(asked[1], asked[2], heard.tools)}
-    names = [name for tool in heard.tools if (name := str(tool.get("function", {}).get("name") or ""))]
+    names = [name for tool in heard.tools if (name := str((tool.get("function") or {}).get("name") or ""))]
     wanted = names[:1] if _USE.search(text) else []
     if not wanted and heard.first and len(text) <= _SHORT:
         said = {word.lower() for word in _WORD.findall(text)}

@@ -25,6 +25,32 @@ def tool(value: Any) -> Json:
     return out
 
 
+def misfit(value: Any, form: Any = None, path: str = "tools") -> str | None:
+    """The path of the first field of a tool that has a type Go does not take; None where all fit."""
+    form = _TOOL if form is None else form
+    if value is None or form is Any:
+        return None
+    if isinstance(form, tuple):  # one or the other
+        return None if any(misfit(value, one, path) is None for one in form) else path
+    if isinstance(form, list):
+        if not isinstance(value, list):
+            return path
+        return next((wrong for one in value if (wrong := misfit(one, form[0], path)) is not None), None)
+    if isinstance(form, dict):
+        if not isinstance(value, dict):
+            return path
+        named = {key: form.get("*", form.get(key, Any)) for key in value}
+        found = [misfit(value[key], inner, f"{path}.{key}") for key, inner in named.items()]
+        return next((each for each in found if each is not None), None)
+    return None if isinstance(value, form) else path
+
+
+_PROPERTY: Json = {"type": (str, [str]), "description": str, "enum": [Any], "required": [str]}
+_PROPERTY |= {"anyOf": [_PROPERTY], "properties": {"*": _PROPERTY}}
+_PARAMETERS: Json = {"type": str, "required": [str], "properties": {"*": _PROPERTY}}
+_TOOL: Json = {"type": str, "function": {"name": str, "description": str, "parameters": _PARAMETERS}}
+
+
 def _object(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
