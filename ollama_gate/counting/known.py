@@ -64,6 +64,14 @@ class Known:
         return ""
 
     @property
+    def comparable(self) -> bool:
+        """Whether there is a rendering to compare with Ollama's.
+
+        Where Ollama renders the chats, only raw prompts and templates of the client's own are made into text here.
+        """
+        return self.meter is None or not self.meter.renderer.why
+
+    @property
     def learned(self) -> Learned:
         """What is worth keeping."""
         return Learned(self.trust, self.checked, self.image_tokens)
@@ -123,7 +131,7 @@ class Known:
         if self.unconfirmed:
             most, parts = math.ceil(total * (1 + self.trust.margin(margin))), Parts(template=total)
             return PromptCount(total, most, Rung.ESTIMATE, parts, why=self.unconfirmed, basis=basis)
-        if basis is Basis.HERE and not self.checked and self.trust.agreed == 0:
+        if basis is Basis.HERE and self.comparable and not self.checked and self.trust.agreed == 0:
             most = math.ceil(total * (1 + _UNCHECKED_MARGIN))
             why = "the text made here was not yet compared with Ollama's"
             return PromptCount(total, most, Rung.ESTIMATE, Parts(template=total), why=why, basis=basis)

@@ -212,6 +212,13 @@ class TestTheWayOfACount:
         count = await counter.count(chat(), one, ROOM)
         assert (count.rung, count.basis, count.tokens) == (Rung.EXACT, Basis.ASKED, 500)
 
+    async def test_and_a_raw_prompt_is_exact_without_asking(self, counter: Counter, world: World) -> None:
+        one = card("", mode=Mode.RENDERER, renderer="qwen3-coder")
+        body = {"model": "m", "prompt": "word " * 400, "raw": True}
+        raw = InferenceRequest(Kind.GENERATE, "/api/generate", "m", body, stream=False)
+        count = await counter.count(raw, one, ROOM)
+        assert (count.rung, count.basis, world.asked) == (Rung.EXACT, Basis.HERE, [])
+
     async def test_where_it_may_not_be_asked_the_contents_are_estimated(
         self, make: Callable[..., Counter], world: World
     ) -> None:
