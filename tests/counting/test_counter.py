@@ -21,7 +21,7 @@ from ollama_gate.counting.specials import Specials
 from ollama_gate.counting.trust import DriftKind, Trust
 from ollama_gate.dialects import native
 from ollama_gate.errors import CountingError, Refused, RenderError, TemplateRefused, UnknownVocabulary
-from ollama_gate.requests import Basis, InferenceRequest, PromptCount, Rung
+from ollama_gate.requests import Basis, InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.window import Window
 from ollama_gate.wire.ndjson import StreamEnd
 from support.gotemplates import template_text
