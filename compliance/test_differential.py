@@ -98,11 +98,20 @@ def _without_start_count(answer: str) -> str:
     return re.sub(r'("message_start".*?"input_tokens":)\d+', r"\1 0", answer)
 
 
+def _as_completed(answer: str) -> str:
+    answer = re.sub(r'"completed_at":(null|\d+)', '"completed_at":0', answer)
+    answer = re.sub(r'"incomplete_details":\{[^}]*\}', '"incomplete_details":null', answer)
+    return answer.replace('"incomplete"', '"completed"').replace("response.incomplete", "response.completed")
+
+
 DIFFERENCES: Mapping[str, Callable[[str], str]] = {
     # Ollama takes the bytes / 4 there, the gate counts.
     "message, streamed": _without_start_count,
     "message, tools, streamed": _without_start_count,
     "message, thinking, streamed": _without_start_count,
+    # Ollama calls complete what its length ended.
+    "response": _as_completed,
+    "response, streamed": _as_completed,
 }
 _IDS = re.compile(r'"(id|item_id|request_id)":"(?:chatcmpl-|cmpl-|msg_|resp_|rs_|fc_|req_|call_)[^"]*"')
 _TIMES = re.compile(r'"(created|created_at|completed_at)":\d+')
