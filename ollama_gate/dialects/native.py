@@ -180,7 +180,9 @@ def _checked_prompt(body: Json) -> bool:
         if value is not None and not isinstance(value, list):
             raise _bad(f"{key} must be a list", key)
     context = body.get("context")
-    if context and not all(isinstance(token, int) and not isinstance(token, bool) for token in context):
+    if context and not all(
+        isinstance(token, int) and not isinstance(token, bool) and 0 <= token < _INT32 for token in context
+    ):
         raise _bad("context must be a list of token ids", "context")
     raw = body.get("raw")
     if raw is not None and not isinstance(raw, bool):
@@ -223,6 +225,8 @@ def _check_misplaced(path: str, body: Json) -> None:
             raise _bad(f"{field} is no field of {path}, which takes {own}: nothing of it would reach the model", own)
 
 
+_INT32: Final = 2**31
+"""Beyond what a token's id can be in llama.cpp."""
 _UNLOAD_TEXTS: Final = frozenset({"0", "-0", "+0"})
 
 

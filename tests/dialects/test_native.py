@@ -256,3 +256,9 @@ def _outcome(path: str, body: dict[str, Any]) -> int:
     except Refused as no:
         return no.refusal.status if no.refusal.param else 0
     return 200
+
+
+@pytest.mark.parametrize("token", [-1, 2**31, 10**30, True, "1", 1.5, None])
+def test_a_context_is_of_tokens_that_can_be(token: object) -> None:
+    assert refusal("/api/generate", prompt="hi", context=[1, token]).param == "context"
+    assert parse("/api/generate", prompt="hi", context=[0, 2**31 - 1]).body["context"]
