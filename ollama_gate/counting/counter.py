@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.versions import Features
 from ollama_gate.counting import bound
+from ollama_gate.counting.beliefs import Ask, Beliefs
 from ollama_gate.counting.detail import Detail, detail
 from ollama_gate.counting.known import Known, inputs_bounded, says_nothing
 from ollama_gate.counting.learned import LearnedBook
@@ -24,8 +25,7 @@ from ollama_gate.counting.policy import CountingPolicy, uncountable
 from ollama_gate.counting.remembered import RememberedCounts, key_of
 from ollama_gate.counting.remote import WorkerGone
 from ollama_gate.counting.rendering.local import load_engines
-from ollama_gate.counting.selfcheck import differing_probe
-from ollama_gate.counting.trust import Drift, Trust, compare, learn
+from ollama_gate.counting.trust import Drift, Trust
 from ollama_gate.errors import CountingError, Refused, RenderError, TemplateRefused
 from ollama_gate.requests import Basis, InferenceRequest, Kind, Parts, PromptCount, Rung
 from ollama_gate.tasks import spawn
@@ -36,9 +36,6 @@ R = TypeVar("R")
 _EMBED, _BYTES = Kind.EMBED, Basis.BYTES  # an enum's members are slow to get (Python 3.11)
 _SAMPLE_EVERY: Final = 10.0
 """Seconds between two exact counts of one model that are made only to compare them with Ollama's."""
-
-Ask = Callable[[InferenceRequest, ModelCard, Window], Awaitable[str]]
-"""Asks Ollama for the text of a prompt; raises RenderError or TemplateRefused."""
 
 
 class Counter:
@@ -78,11 +75,8 @@ class Counter:
         """
         self._tokenizers = tokenizers
         self._ask = ask
-        self._probe = probe
         self._loaded = loaded
         self._version = version
-        self._report = report
-        self._demoted = demoted
         self._policy = policy
         self._book = book
         self._clock = clock
@@ -90,6 +84,16 @@ class Counter:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="count")
         self._models: dict[tuple[str, str, str], Known] = {}
         self._counts = RememberedCounts()
+        self._tell_demoted = demoted
+        self._beliefs = Beliefs(
+            book=book,
+            probe=probe,
+            may_ask=lambda: self.asks,
+            loaded=loaded,
+            report=report,
+            changed=self._demoted,
+            now=now,
+        )
 
     def close(self) -> None:
         """Let the threads end; counts under way finish unheard."""
@@ -299,18 +303,16 @@ class Counter:
         reported = end.prompt_eval_count if said else None
         images = 0 if embeds else images_in(request)
         if images:
-            known.learn_image(count, images, reported)
-            self._book.put(known.key, known.learned)
-            self._report(card, count.rung, compare(Basis.ESTIMATED, count.tokens, count.at_most, reported))
+            self._beliefs.hear_images(known, count, images, reported)
             return
-        self._believe(known, count, reported)
+        self._beliefs.hear(known, count, reported)
         if reported is not None and not embeds:
             self._look_closer(request, known, room, count, reported)
 
     def contradicted(self, request: InferenceRequest, card: ModelCard, count: PromptCount, tokens: int | None) -> None:
         """Ollama refused a prompt for its length that was let pass; `tokens` is its own count, where it told it."""
         if request.kind is not Kind.EMBED and not images_in(request):
-            self._believe(self.known(card), count, tokens)
+            self._beliefs.hear(self.known(card), count, tokens)
 
     def _look_closer(
         self, request: InferenceRequest, known: Known, room: Window, count: PromptCount, reported: int
@@ -319,62 +321,21 @@ class Counter:
         if known.meter is None:
             return
         if not known.checked and not known.meter.renderer.why:
-            self._start_check(known, room)
+            self._beliefs.start_check(known, room)
         elif count.basis is _BYTES and self._clock() - known.sampled_at > _SAMPLE_EVERY:
             known.sampled_at = self._clock()
             spawn(self._sample(request, known, room, reported), name=f"sample of {known.card.name}")
 
-    def _believe(self, known: Known, count: PromptCount, reported: int | None) -> None:
-        drift = compare(count.basis, count.tokens, count.at_most, reported)
-        self._report(known.card, count.rung, drift)
-        trust = learn(known.trust, count.basis, drift)
-        if trust is not known.trust:
-            self._trust(known, trust)
-
-    def _trust(self, known: Known, trust: Trust) -> None:
-        before, known.trust = known.trust, trust
-        self._book.put(known.key, known.learned)
-        if before.beliefs != trust.beliefs:
-            self._counts.clear()
-            self._demoted(known.card, trust)
+    def _demoted(self, card: ModelCard, trust: Trust) -> None:
+        self._counts.clear()
+        self._tell_demoted(card, trust)
 
     async def _sample(self, request: InferenceRequest, known: Known, room: Window, reported: int) -> None:
         try:
             if await self._loaded(known.card):  # it may have gone meanwhile, and is not loaded for this
-                self._believe(known, await self.count(request, known.card, room), reported)
+                self._beliefs.hear(known, await self.count(request, known.card, room), reported)
         except (CountingError, Refused):
             return
-
-    async def _agrees(self, known: Known, room: Window) -> bool:
-        """Whether text made here is Ollama's as far as is known; a loaded model is checked first, once."""
-        if known.checking is None and not known.checked and await self._loaded(known.card):
-            self._start_check(known, room)
-        if known.checking is not None:
-            await asyncio.shield(known.checking)
-        return known.trust.rendering
-
-    def _start_check(self, known: Known, room: Window) -> None:
-        if known.checking is None and not known.checked:
-            known.checking = spawn(self._check(known, room), name=f"self-check of {known.card.name}")
-
-    async def _check(self, known: Known, room: Window) -> None:
-        """Compare the text made here with Ollama's on probe conversations; one difference is enough."""
-        meter = known.meter
-        try:
-            if meter is None or meter.renderer.why or not self.asks:
-                return
-            different = await differing_probe(
-                meter.renderer, lambda request: self._probe(request, known.card, room), self._now
-            )
-            known.checked = True
-        except RenderError:
-            return  # Ollama did not answer, or unloaded it: it is asked again with the next count
-        finally:
-            known.checking = None
-        trust = known.trust
-        if different is not None:
-            trust = replace(trust, rendering=False, agreed=0, why=f"self-check: {different}")
-        self._trust(known, trust)
 
     async def _count(
         self, request: InferenceRequest, known: Known, meter: Meter, room: Window, image_tokens: int | None
@@ -383,7 +344,7 @@ class Counter:
         if known.trust.rendering or request.body.get("raw"):
             try:
                 tokens, images = await self._in_thread(meter.here, request, self._now())
-                if await self._agrees(known, room):
+                if await self._beliefs.agrees(known, room):
                     return known.counted(tokens, images, image_tokens, Basis.HERE, self._policy.margin)
             except TemplateRefused:
                 raise
