@@ -22,6 +22,7 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.config import Config
+from ollama_gate.errors import UpstreamBroken
 from ollama_gate.machine import memory_bytes
 from ollama_gate.observe.instruments import Read
 from ollama_gate.observe.metrics import Metrics
@@ -87,7 +88,7 @@ class Admission:
         """Work everything out anew that follows from the configuration and from what was seen."""
         self._demands.clear()
         policy = memory_policy(self._config, machine=memory_bytes(), gpus=self.gpus)
-        self.gatekeeper.scheduler.configure(_queue_policy(self._config), policy, self._clock())
+        self.gatekeeper.configure(_queue_policy(self._config), policy)
 
     def lease(
         self, card: ModelCard | None, applied: Applied, client: str, control: Control, *, priority: int = 0
@@ -133,7 +134,9 @@ class Admission:
     async def _residents(self) -> Sequence[Reported]:
         rows = await self._catalog.residents()
         for row in rows:
-            await self._meet(row.get("model"))
+            if not isinstance(name := row.get("model"), str) or not name:
+                raise UpstreamBroken("Ollama's answer to /api/ps names a model by nothing")
+            await self._meet(name)
         now, wall = self._clock(), time.time()
         reported = read_ps({"models": rows}, self._runner, now=now, wall=wall)
         if not self._gpu_seen and any(entry.size_vram for entry in reported):

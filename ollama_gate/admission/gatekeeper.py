@@ -9,7 +9,7 @@ from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.hold import Hold
 from ollama_gate.admission.holdings import MemoryPolicy, Outcome
 from ollama_gate.admission.queue import Place, QueuePolicy, Ticket
-from ollama_gate.admission.refusals import away
+from ollama_gate.admission.refusals import away, memory_unknown
 from ollama_gate.admission.residents import Reported
 from ollama_gate.admission.scheduler import Scheduler
 from ollama_gate.errors import Refusal, Refused, UpstreamError, UpstreamUnreachable
@@ -21,7 +21,7 @@ _ANSWERED, _LEFT = Outcome.ANSWERED, Outcome.LEFT
 _RUNNING, _PASSING = Place.RUNNING, Place.PASSING
 
 PATIENCE = 10.0
-"""Seconds without Ollama after which nobody waits for its memory any longer; a restart takes one or two."""
+"""Seconds without a word of Ollama after which nobody waits for its memory any longer; a restart takes one or two."""
 
 
 class Lease(Hold):
@@ -94,8 +94,14 @@ class Gatekeeper:
         self._refused_at_once: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._looking = False
-        self._away_since: float | None = None
+        self._unanswered_since: float | None = None
         self._look_again = False
+
+    def configure(self, queue: QueuePolicy, memory: MemoryPolicy) -> None:
+        """Take new policies; who waits or runs stays where it is, and by the new deadline."""
+        now = self._clock()
+        self.scheduler.configure(queue, memory, now)
+        self._set_timer(now)
 
     def lease(
         self,
@@ -226,28 +232,30 @@ class Gatekeeper:
                 asked_at = self._clock()
                 try:
                     reported = await self._residents()
-                except UpstreamUnreachable:
-                    self._is_away(self._clock())
-                    return
-                except UpstreamError:
+                except UpstreamError as failure:
+                    self._unanswered(failure, self._clock())
                     return  # the next tick or the guard asks again
-                self._away_since = None
+                self._unanswered_since = None
                 self.scheduler.reconcile(reported, asked_at, self._clock())
         finally:
             self._looking = False
             self._set_timer(self._clock())  # whoever waits for memory wants the next look soon
 
-    def _is_away(self, now: float) -> None:
-        """Nobody waits long for memory of an Ollama that is not there; one that starts again is waited for."""
-        if self._away_since is None:
-            self._away_since = now
-        if now - self._away_since < PATIENCE:
+    def _unanswered(self, failure: UpstreamError, now: float) -> None:
+        """Nobody waits long for memory of which Ollama does not say who has it; one that starts again is waited for."""
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        if now - self._unanswered_since < PATIENCE:
             return
+        # With Ollama gone nobody's turn will come; else only theirs will not whose model needs room in memory.
+        gone, line = isinstance(failure, UpstreamUnreachable), set(self.scheduler.line)
         for ticket in list(self._turns):
-            if ticket.place is Place.WAITING and (turn := self._turns.pop(ticket, None)) is not None:
+            if ticket.place is not Place.WAITING or not (gone or ticket.model in line):
+                continue
+            if (turn := self._turns.pop(ticket, None)) is not None:
                 self.scheduler.leave(ticket, now)
                 if not turn.done():
-                    turn.set_result(away())
+                    turn.set_result(away() if gone else memory_unknown(failure))
 
     def _set_timer(self, now: float) -> None:
         due = self.scheduler.next_due(now)

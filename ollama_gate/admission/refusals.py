@@ -9,7 +9,7 @@ import math
 from ollama_gate.admission.holdings import DoesNotFit
 from ollama_gate.admission.queue import LONGEST_RETRY
 from ollama_gate.config.units import in_gib
-from ollama_gate.errors import Refusal
+from ollama_gate.errors import Refusal, UpstreamError
 
 
 def queue_full(model: str, *, waiting: int, slots: int, retry_after: int) -> Refusal:
@@ -53,6 +53,17 @@ def away() -> Refusal:
         "Ollama does not answer, so that no memory can be made free. Start it, and send the request again.",
         type="api_error",
         headers={"Retry-After": "5"},
+    )
+
+
+def memory_unknown(failure: UpstreamError) -> Refusal:
+    """Ollama is there, but does not say what is loaded, so that nobody knows whether there is room."""
+    return Refusal(
+        503,
+        "memory_unknown",
+        f"It is not known what is loaded, so that nothing more may be: {failure}. Look at Ollama's log.",
+        type="api_error",
+        headers={"Retry-After": "15"},
     )
 
 

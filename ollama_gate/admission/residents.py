@@ -20,7 +20,7 @@ class Reported:
     model: str
     """The key under which the gate books it; names that share a file share a runner and so a key."""
     size: int
-    """Bytes, less what Ollama loses in counting (`Footprint.unreported`)."""
+    """Bytes, less what Ollama loses in counting (`Footprint.unreported`); 0 when that cannot be read."""
     size_vram: int
     num_ctx: int
     """Window of one slot; 0 from an Ollama that does not say (before v0.9.7)."""
@@ -31,7 +31,7 @@ class Reported:
 
 
 def read_ps(answer: Json, key: Callable[[str], str], *, now: float, wall: float) -> tuple[Reported, ...]:
-    """The residents in an answer of `/api/ps`; entries that make no sense are left out.
+    """The residents in an answer of `/api/ps`; entries without a name are left out, other nonsense is read as unknown.
 
     Args:
         answer: The decoded answer.
@@ -46,10 +46,10 @@ def read_ps(answer: Json, key: Callable[[str], str], *, now: float, wall: float)
 
 def _entry(entry: Any, key: Callable[[str], str], to_clock: float) -> Reported | None:
     match entry:
-        case {"model": str(name), "size": int(size)} if name and size >= 0:
+        case {"model": str(name)} if name:
             return Reported(
                 model=key(name),
-                size=size,
+                size=_bytes(entry.get("size")),
                 size_vram=_bytes(entry.get("size_vram")),
                 num_ctx=_bytes(entry.get("context_length")),
                 expires_at=_moment(entry.get("expires_at"), to_clock),

@@ -95,8 +95,7 @@ _BARE: Final = "{{ .Prompt }}"
 
 def card_from_show(key: str, name: str, digest: str, show: Json, *, size: int = 0) -> ModelCard:
     """Read a model's card from an answer of /api/show (verbose or not)."""
-    info: Mapping[str, Any] = show.get("model_info") or {}
-    details: Mapping[str, Any] = show.get("details") or {}
+    info, details = _object(show, "model_info"), _object(show, "details")
     directives = _directives(_text(show, "modelfile"))
     parameters = {name: _value(text) for name, text in _PARAMETER.findall(_text(show, "parameters"))}
     architecture = _text(info, "general.architecture")
@@ -115,8 +114,8 @@ def card_from_show(key: str, name: str, digest: str, show: Json, *, size: int = 
         renderer=renderer,
         parser=parser,
         system=_text(show, "system"),
-        messages=tuple(message for message in show.get("messages") or () if isinstance(message, dict)),
-        capabilities=frozenset(word for word in show.get("capabilities") or () if isinstance(word, str)),
+        messages=tuple(message for message in _list(show, "messages") if isinstance(message, dict)),
+        capabilities=frozenset(word for word in _list(show, "capabilities") if isinstance(word, str)),
         architecture=architecture,
         family=_text(details, "family"),
         format=_text(details, "format") or "gguf",
@@ -155,6 +154,16 @@ def _directives(modelfile: str) -> dict[str, str]:
 def _text(holder: Mapping[str, Any], key: str) -> str:
     value = holder.get(key)
     return value if isinstance(value, str) else ""
+
+
+def _object(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = holder.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _list(holder: Mapping[str, Any], key: str) -> list[Any]:
+    value = holder.get(key)
+    return value if isinstance(value, list) else []
 
 
 def _value(text: str) -> int | bool:

@@ -195,10 +195,15 @@ class Catalog:
         return [other for other in self.known() if other.runner == card.runner] if card.runner else [card]
 
     async def residents(self) -> list[Json]:
-        """The rows of /api/ps: the models that are loaded now."""
-        answer = await self._ollama.get_json("/api/ps")
-        rows = answer.get("models") if isinstance(answer, dict) else None
-        return [row for row in rows or () if isinstance(row, dict)]
+        """The rows of /api/ps: the models that are loaded now.
+
+        Raises:
+            UpstreamError: Ollama does not say; that is not to say that nothing is loaded.
+        """
+        rows = _rows(await self._ollama.get_json("/api/ps"), "/api/ps")
+        if not all(isinstance(row, dict) for row in rows):
+            raise UpstreamBroken("Ollama's answer to /api/ps lists what is no model")
+        return rows
 
     async def verbose(self, card: ModelCard) -> bytes:
         """The whole of /api/show with every array, the vocabulary among them: megabytes of JSON, not decoded.
@@ -272,8 +277,7 @@ class Catalog:
         known = self._listing
         # An error says nothing of the models: they are still there, and what is asked of them is still counted.
         models = dict(known.models) if status != 200 and known is not None else {}
-        rows = answer.get("models") if isinstance(answer, dict) else None
-        for row in rows or ():
+        for row in _rows(answer, "/api/tags") if status == 200 else ():
             listed = _listed(row)
             if listed is not None:
                 models[canonical(listed.name)] = listed
@@ -336,6 +340,17 @@ def _decoded(raw: bytes) -> Any:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as bad:
         raise UpstreamBroken("Ollama's answer to /api/tags is not JSON") from bad
+
+
+def _rows(answer: Any, path: str) -> list[Any]:
+    """The list of models in an answer; null is how Go writes an empty one."""
+    match answer:
+        case {"models": list(rows)}:
+            return rows
+        case {"models": None}:
+            return []
+        case _:
+            raise UpstreamBroken(f"Ollama's answer to {path} is no list of models")
 
 
 def _listed(row: Any) -> Listed | None:

@@ -9,7 +9,7 @@ from ollama_gate.admission.gatekeeper import Gatekeeper
 from ollama_gate.admission.holdings import MemoryPolicy, OnFull
 from ollama_gate.admission.queue import QueuePolicy
 from ollama_gate.admission.residents import Reported
-from ollama_gate.errors import Refused, UpstreamUnreachable
+from ollama_gate.errors import Refused, UpstreamBroken, UpstreamUnreachable
 from ollama_gate.requests import Control
 from ollama_gate.tasks import spawn
 from support.demands import GIB, takes
@@ -23,6 +23,7 @@ class Ollama:
         self.unloaded: list[str] = []
         self.asked = 0
         self.reachable = True
+        self.speaks = True
         self.unloads = asyncio.Event()
         self.unloads.set()
 
@@ -30,6 +31,8 @@ class Ollama:
         self.asked += 1
         if not self.reachable:
             raise UpstreamUnreachable("nobody there")
+        if not self.speaks:
+            raise UpstreamBroken("that is no list")
         return list(self.loaded.values())
 
     async def unload(self, model: str) -> None:
@@ -243,6 +246,40 @@ async def test_nobody_waits_long_for_the_memory_of_an_ollama_that_has_gone(
     assert slots(gatekeeper, "b") == (0, 0)
     ollama.reachable = True
     await asyncio.wait_for(hold(gatekeeper, "b", done, 6), 5)
+
+
+async def test_nobody_waits_long_for_the_memory_of_an_ollama_that_does_not_say_what_is_loaded(
+    make: Make, ollama: Ollama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gatekeeper, done, never = make(limit=10), asyncio.Event(), asyncio.Event()
+    done.set()
+    running = spawn(hold(gatekeeper, "a", never, 6), name="running", quiet=True)
+    await settle()
+    for_a_slot = spawn(hold(gatekeeper, "a", done, 6), name="waits for a slot")
+    ollama.speaks = False
+    monkeypatch.setattr("ollama_gate.admission.gatekeeper.PATIENCE", 0.0)
+    with pytest.raises(Refused) as no:
+        await asyncio.wait_for(hold(gatekeeper, "b", done, 6), 5)
+    refusal = no.value.refusal
+    assert (refusal.status, refusal.code, refusal.headers["Retry-After"]) == (503, "memory_unknown", "15")
+    assert "that is no list" in refusal.message
+    assert slots(gatekeeper, "b") == (0, 0)
+    assert slots(gatekeeper, "a") == (1, 1), "what is loaded is served"
+    never.set()
+    await asyncio.wait_for(asyncio.gather(running, for_a_slot), 5)
+
+
+async def test_a_shorter_deadline_holds_for_those_who_wait_already(make: Make) -> None:
+    gatekeeper, never = make(), asyncio.Event()
+    running = spawn(hold(gatekeeper, "a", never), name="running", quiet=True)
+    await settle()
+    waiter = spawn(hold(gatekeeper, "a", never), name="waiter", quiet=True)
+    await settle()
+    gatekeeper.configure(QueuePolicy(8, deadline=0.0), MemoryPolicy())
+    with pytest.raises(Refused) as no:
+        await asyncio.wait_for(waiter, 5)
+    assert no.value.refusal.code == "queue_timeout"
+    running.cancel()
 
 
 async def test_waiting_for_memory_looks_again_and_again_but_not_in_a_tight_loop(make: Make, ollama: Ollama) -> None:

@@ -28,6 +28,12 @@ def test_an_unreadable_expiry_is_unknown(moment: Any) -> None:
     assert read_ps(answer, str, now=0.0, wall=0.0) == (Reported("m", 1, 0, 0, None),)
 
 
+@pytest.mark.parametrize("size", [None, -5, 1e30, "many", [7], {}])
+def test_a_model_whose_size_cannot_be_read_is_loaded_all_the_same(size: Any) -> None:
+    answer = {"models": [{"model": "m", "size": size, "context_length": 4096}]}
+    assert read_ps(answer, str, now=0.0, wall=0.0) == (Reported("m", 0, 0, 4096, None),)
+
+
 def test_a_model_kept_for_ever_expires_far_away() -> None:
     answer = {"models": [{"model": "m", "size": 1, "expires_at": "2318-04-01T00:00:00.123456789+02:00"}]}
     (entry,) = read_ps(answer, str, now=0.0, wall=1.8e9)

@@ -145,12 +145,13 @@ FIELDS = ("template", "modelfile", "parameters", "renderer", "parser", "system",
 
 @given(
     st.dictionaries(st.sampled_from(FIELDS), JUNK),
-    st.none() | st.dictionaries(st.text(max_size=8), JUNK),
-    st.none() | st.lists(JUNK, max_size=3),
-    st.none() | st.lists(JUNK, max_size=3),
+    JUNK | st.dictionaries(st.text(max_size=8), JUNK),
+    JUNK,
+    JUNK | st.lists(JUNK, max_size=3),
+    JUNK | st.lists(JUNK, max_size=3),
 )
 def test_a_description_of_any_shape_is_read(
-    show: dict[str, Any], info: dict[str, Any] | None, messages: list[Any] | None, capabilities: list[Any] | None
+    show: dict[str, Any], info: Any, details: Any, messages: Any, capabilities: Any
 ) -> None:
-    found = card(**show, model_info=info, details=None, messages=messages, capabilities=capabilities)
+    found = card(**show, model_info=info, details=details, messages=messages, capabilities=capabilities)
     assert found.mode in Mode

@@ -29,6 +29,8 @@ class FakeOllama:
     failure: UpstreamError | None = None
     status: int = 200
     rows: Any = None
+    told: Any = None
+    """The whole answer of /api/tags and /api/ps, instead of one that is made of `models`."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -40,6 +42,8 @@ class FakeOllama:
             raise self.failure
         if path == "/api/version":
             return {"version": self.version}
+        if self.told is not None:
+            return self.told
         return {"models": [{"digest": digest} for digest, _ in self.models.values()]}
 
     async def post_json(self, path: str, payload: Mapping[str, Any], *, within: float = 30.0) -> Any:
@@ -65,7 +69,7 @@ class FakeOllama:
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        return self.status, json.dumps({"models": rows}).encode()
+        return self.status, json.dumps({"models": rows} if self.told is None else self.told).encode()
 
 
 @dataclass(slots=True)
@@ -255,6 +259,38 @@ async def test_an_error_says_nothing_of_the_models(catalog: Catalog, ollama: Fak
         await catalog.card("nowhere")
 
 
+NO_LISTS: list[Any] = [{}, [], "x", 5, {"models": 5}, {"models": {"a": 1}}, {"models": "alpha"}]
+
+
+@pytest.mark.parametrize("told", [*NO_LISTS, {"models": [1]}, {"models": [None, {}]}])
+async def test_what_is_loaded_is_not_known_from_an_answer_that_lists_nothing(
+    catalog: Catalog, ollama: FakeOllama, told: Any
+) -> None:
+    ollama.told = told
+    with pytest.raises(UpstreamBroken):
+        await catalog.residents()
+
+
+@pytest.mark.parametrize("told", NO_LISTS)
+async def test_a_listing_that_is_none_does_not_forget_the_models(
+    catalog: Catalog, ollama: FakeOllama, clock: Clock, told: Any
+) -> None:
+    ollama.told = told
+    with pytest.raises(UpstreamBroken):
+        await catalog.card("llama3.2")
+    ollama.told = None
+    card = await catalog.card("llama3.2")
+    ollama.told = told
+    clock.now += FRESH + 1
+    assert await catalog.card("llama3.2") is card
+
+
+async def test_null_is_how_go_lists_nothing(catalog: Catalog, ollama: FakeOllama) -> None:
+    ollama.told = {"models": None}
+    assert await catalog.residents() == []
+    assert await catalog.card("llama3.2") is None
+
+
 @pytest.mark.parametrize("name", ["", " ", "../etc/passwd", "a b", "x" * 400, "a//b"])
 async def test_what_is_no_name_is_never_asked_for(catalog: Catalog, ollama: FakeOllama, name: str) -> None:
     with pytest.raises(InvalidName):
@@ -270,15 +306,9 @@ async def test_a_cloud_model_needs_no_listing_of_its_own(catalog: Catalog) -> No
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [
-        [],
-        "x",
-        [None, 5, "x", {}, {"name": "a"}, {"name": 5, "digest": "d"}, {"name": "a b", "digest": "d"}],
-        {"a": 1},
-    ],
+    "rows", [[], [None, 5, "x", {}, {"name": "a"}, {"name": 5, "digest": "d"}, {"name": "a b", "digest": "d"}]]
 )
-async def test_a_listing_of_any_shape_is_read(catalog: Catalog, ollama: FakeOllama, rows: Any) -> None:
+async def test_rows_of_any_shape_are_read(catalog: Catalog, ollama: FakeOllama, rows: Any) -> None:
     ollama.rows = rows
     assert await catalog.card("llama3.2") is None
     assert catalog.known() == []

@@ -129,6 +129,22 @@ async def test_two_cold_models_at_once_cannot_both_slip_in() -> None:
         assert max(loaded) == 1
 
 
+async def test_an_ollama_that_does_not_say_what_is_loaded_gets_nothing_more_to_load() -> None:
+    async with room_for(1.5, on_full="wait") as on:
+        assert (await on.ask("alpha")).status == 200
+        on.ollama.fault("status", path="/api/ps", status=500)
+        waiting = spawn(on.ask("beta"), name="waiting")
+        await until(lambda: on.metric("slots_waiting", "beta") == 1)
+        seen = len(on.ollama.journal.to("/api/ps"))
+        await on.ollama.journal.until(lambda journal: len(journal.to("/api/ps")) > seen)
+        assert (await on.ask("alpha", keep_alive=0)).status == 200, "what is loaded is served"
+        assert on.ollama.loads("beta") == 0
+        assert [row["model"] for row in (await on.status())["memory"]["models"]] == ["alpha:latest"]
+        on.ollama.service.faults.active.clear()
+        assert (await waiting).status == 200
+        assert {runner.model.name for runner in on.ollama.service.scheduler.loaded()} == {"beta:latest"}
+
+
 async def test_whoever_waits_for_memory_is_refused_when_its_time_is_over() -> None:
     limit = int(await size_of_one() * 1.5)
     async with line(memory={"limit": limit, "on_full": "wait"}, queue={"deadline": 0.3}) as on:
