@@ -224,9 +224,13 @@ class Judge:
     def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, got: Received) -> Refused:
         now, conversation = self._clock(), conversation_key(inference)
         # Only where an agent names its conversation: a person who tries one prompt in many ways is not going round.
-        if inference.session and self.refused_before.loops.refused(conversation, turn.prompt_tokens or 0, now):
-            return Refused(refusals.hopeless(refusal))
-        if got.identity:
+        rounds = 0
+        if inference.session:
+            rounds = self.refused_before.loops.refused(conversation, turn.prompt_tokens or 0, now)
+            if rounds > refusals.ROUNDS:
+                return Refused(refusals.hopeless(refusal))
+        # From the second round on a body that comes again may be another round, and has to be noted as one.
+        if got.identity and rounds < 2:
             self._refused.keep(turn.route, got.identity, refusal, now, turn.model)
         self.refused_before.grace.grant(conversation, prompt_key(inference), now)
         return Refused(refusal)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ollama_gate.errors import Refusal
-from ollama_gate.refusals import ROUNDS
 
 SECONDS: Final = 120.0
 """A conversation that was quiet for so long begins anew."""
@@ -127,8 +126,8 @@ class LoopBook:
         """How many conversations are held, quiet ones included."""
         return len(self._held)
 
-    def refused(self, conversation: bytes, tokens: int, now: float) -> bool:
-        """Note one refusal; whether this conversation is going round.
+    def refused(self, conversation: bytes, tokens: int, now: float) -> int:
+        """Note one refusal; how many in a row it is. More than `ROUNDS` of them are going round.
 
         Codex drops its oldest item and tries again as often as needed: its prompts become shorter; that is progress.
         """
@@ -141,7 +140,7 @@ class LoopBook:
         self._held.move_to_end(conversation)
         if len(self._held) > self._capacity:
             self._held.popitem(last=False)
-        return held.times > ROUNDS
+        return held.times
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,22 +90,22 @@ def test_the_oldest_pass_goes_when_there_is_no_room() -> None:
     assert [book.take(conversation, b"2", 1.0) for conversation in (b"a", b"b", b"c")] == [False, True, True]
 
 
-def test_the_sixth_refusal_in_a_row_is_told_otherwise() -> None:
+def test_refusals_in_a_row_are_counted_for_each_conversation() -> None:
     book = LoopBook()
-    assert [book.refused(b"one", 9_000, now) for now in range(ROUNDS + 2)] == [False] * ROUNDS + [True, True]
-    assert not book.refused(b"another", 9_000, 3.0)
+    assert [book.refused(b"one", 9_000, now) for now in range(ROUNDS + 2)] == list(range(1, ROUNDS + 3))
+    assert book.refused(b"another", 9_000, 3.0) == 1
 
 
 def test_a_conversation_that_shrinks_is_not_going_round() -> None:
     book = LoopBook()
-    assert not any(book.refused(b"codex", 50_000 - 1_000 * step, step) for step in range(40))
+    assert {book.refused(b"codex", 50_000 - 1_000 * step, step) for step in range(40)} == {1}
 
 
 def test_a_conversation_that_was_quiet_begins_anew() -> None:
     book = LoopBook()
     for now in range(ROUNDS):
         book.refused(b"one", 9_000, now)
-    assert not book.refused(b"one", 9_000, ROUNDS + SECONDS)
+    assert book.refused(b"one", 9_000, ROUNDS + SECONDS) == 1
 
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=2), st.integers(1, 10**6)), max_size=200))

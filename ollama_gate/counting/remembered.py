@@ -4,10 +4,9 @@ import hashlib
 from collections import OrderedDict
 from typing import Final
 
-import orjson
-
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.requests import InferenceRequest, Json, PromptCount
+from ollama_gate.wire.body import encode_json
 
 _MOST: Final = 512
 _NOT_COUNTED: Final = frozenset({"stream", "options", "keep_alive", "truncate", "shift", "logprobs", "top_logprobs"})
@@ -44,13 +43,13 @@ def key_of(request: InferenceRequest, card: ModelCard, image_tokens: int | None,
     mark = hashlib.blake2b(digest_size=16)
     mark.update(f"{card.digest} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
     weight = request.weighed
-    mark.update(weight.counted if weight is not None else orjson.dumps(_counted(request.body)))
+    mark.update(weight.counted if weight is not None else encode_json(_counted(request.body)))
     return mark.digest()
 
 
 def counted_key(body: Json) -> bytes:
     """What a count depends on of a large body, as a key."""
-    return hashlib.blake2b(orjson.dumps(_counted(body)), digest_size=32).digest()
+    return hashlib.blake2b(encode_json(_counted(body)), digest_size=32).digest()
 
 
 def _counted(body: Json) -> Json:

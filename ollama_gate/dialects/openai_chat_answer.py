@@ -50,7 +50,7 @@ class ChatWriter(StreamWriter):
         done = chunk.get("done") is True
         if not done and self._started and "thinking" not in message and "tool_calls" not in message:
             content = message.get("content")
-            if isinstance(content, str) and "logprobs" not in chunk:
+            if isinstance(content, str) and "logprobs" not in chunk and "error" not in chunk:
                 return self._before_text + go_json(content) + self._after_text
         failure = failure_of(chunk)
         if failure is not None:

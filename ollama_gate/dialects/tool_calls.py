@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from ollama_gate.dialects.go_json import go_json
 from ollama_gate.wire.repair import repair
+
+_WRITABLE: Final = 254
+"""Levels that orjson writes; it reads more."""
+_DEEPEST: Final = 240
+"""Levels of a call's arguments that are taken: a text in the body, and a part of what is sent on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ def parsed_arguments(text: str) -> dict[str, Any] | None:
     """The object that an arguments text holds; None for the text `null`.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: it is no JSON object, or one that could not be written again.
     """
     raw = text.encode()
     try:
@@ -72,7 +77,19 @@ def parsed_arguments(text: str) -> dict[str, Any] | None:
         value = orjson.loads(repair(raw))
     if value is not None and not isinstance(value, dict):
         raise ValueError("not an object")
+    if raw.count(b"{") + raw.count(b"[") > _DEEPEST and _is_deeper(value):
+        raise ValueError(f"nested more than {_DEEPEST} levels deep")
     return value
+
+
+def _is_deeper(value: Any) -> bool:
+    for _ in range(_WRITABLE - _DEEPEST):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return True
+    return False
 
 
 def _string(value: Any) -> str:

@@ -106,9 +106,7 @@ def _named(raw: bytes) -> str:
 
 def _allowed(tree: Json, caller: "Caller") -> bytes:
     """A list of models without those that a caller may not use."""
-    listed = tree.get("models")
-    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
-    kept = [row for row in rows if caller.key.allows(str(row.get("name") or row.get("model") or ""))]
+    kept = [row for row in _rows(tree) if caller.key.allows(str(row.get("name") or row.get("model") or ""))]
     return orjson.dumps({**tree, "models": kept})
 
 
@@ -127,14 +125,20 @@ async def _description(gate: "Gate", raw: bytes) -> bytes | None:
 
 def with_bare_names(tags: bytes) -> bytes:
     """Ollama's list with each `x:latest` in it a second time as `x`, right after."""
-    told = orjson.loads(tags)
+    told = answer_of(tags)
     rows: list[Json] = []
-    for row in told["models"]:
+    for row in _rows(told):
         rows.append(row)
         bare, _, tag = str(row.get("name", "")).rpartition(":")
         if tag == "latest":
             rows.append({**row, "name": bare, "model": bare})
     return go_json({**told, "models": rows})
+
+
+def _rows(told: Json) -> list[Json]:
+    """The models of a list; none where it has null instead of one, as an Ollama without models may say."""
+    listed = told.get("models")
+    return [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
 
 
 def plainly_asked(raw: bytes) -> str | None:

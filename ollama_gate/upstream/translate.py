@@ -26,6 +26,7 @@ from ollama_gate.wire.ndjson import LineSplitter
 SIGNS_EVERY: Final = 15.0
 """Seconds of silence after which a sign of life is sent; agents give up after 300."""
 
+_TOO_DEEP: Final = "Ollama's answer is nested too deeply"
 _ERROR_HEADERS: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 MakeWriter = Callable[[], Awaitable[AnswerWriter]]
 
@@ -174,7 +175,11 @@ class Translation:
             said = native.get("error")
             raise UpstreamBroken(said if isinstance(said, str) else "the answer ended without its end mark")
         writer = await self._make_writer()
-        return await self._answer(answer.status, writer.whole(native), writer.whole_headers)
+        try:
+            written = writer.whole(native)
+        except RecursionError as deep:
+            raise UpstreamBroken(_TOO_DEEP) from deep
+        return await self._answer(answer.status, written, writer.whole_headers)
 
     async def _failed(self, answer: Answer) -> web.StreamResponse:
         """Hand an error of Ollama's on, in the dialect's shape and with its own status."""
@@ -259,7 +264,8 @@ class Translation:
             out.append(end)
             await opened.response.write_eof(b"".join(out))
             self._turn.phase = Phase.DONE
-        except UpstreamError as failure:
+        except (UpstreamError, RecursionError) as broken:
+            failure = broken if isinstance(broken, UpstreamError) else UpstreamBroken(_TOO_DEEP)
             self._turn.failed(failure)
             await self._break_off(opened, 502, f"the model's answer broke off: {failure}", before=b"".join(out))
         except ConnectionError:

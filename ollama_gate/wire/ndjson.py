@@ -138,7 +138,7 @@ def _fields(part: bytes | bytearray) -> dict[str, Any]:
 def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
     error, reason = fields.get("error"), fields.get("done_reason")
     if error is not None and not isinstance(error, str):
-        error = orjson.dumps(error).decode()
+        error = _told(error)
     prompt, evaluated = fields.get("prompt_eval_count"), fields.get("eval_count")
     return StreamEnd(
         # By place: by name it takes twice as long.
@@ -149,6 +149,13 @@ def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
         error,
         lines,
     )
+
+
+def _told(error: Any) -> str:
+    try:
+        return orjson.dumps(error).decode()
+    except orjson.JSONEncodeError:
+        return "an error that is nested too deeply to be told"
 
 
 class BlindObserver:

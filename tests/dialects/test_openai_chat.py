@@ -259,7 +259,9 @@ def test_agents_15_a_stream_that_stops_early_gets_no_end_mark() -> None:
     assert writer.finish() is None
 
 
-@pytest.mark.parametrize("line", [{"error": "runner stopped"}, {"error": {"odd": 1}}])
+@pytest.mark.parametrize(
+    "line", [{"error": "runner stopped"}, {"error": {"odd": 1}}, {"error": "x", "message": {"content": "lo"}}]
+)
 def test_case_29_an_error_line_becomes_an_error_event_and_an_honest_end(line: dict[str, Any]) -> None:
     sent = streamed(CHAT, HELLO, said("Once"), line, done())
     last = list(events(sent))[-1][1]

@@ -16,6 +16,7 @@ from ollama_gate.rehearsal import Rehearsal, Settings
 from support.gate import running_gate
 from support.http import Reply, ask
 from support.recorded import recording, recordings
+from support.scripted import Got, ScriptedOllama
 
 WINDOW = 5000
 SHOWS = [name for name in recordings("native-show-*") if "verbose" not in name]
@@ -186,3 +187,17 @@ def test_a_list_can_name_each_latest_model_without_its_tag_too() -> None:
     rows = json.loads(with_bare_names(tags))["models"]
     assert [row["name"] for row in rows] == ["a:latest", "a", "b:8b", "h/u/c:latest", "h/u/c"]
     assert rows[1] == {"name": "a", "model": "a", "size": 1}
+
+
+@pytest.mark.parametrize("tags", [b'{"models":null}', b'{"models":[null,5]}'])
+@pytest.mark.parametrize("bare", [True, False])
+async def test_a_list_without_models_is_an_empty_one(tags: bytes, *, bare: bool) -> None:
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        raise AssertionError("nothing is run")
+
+    dialects = {"bare_names": bare}
+    async with ScriptedOllama(script, tags=tags) as ollama, running_gate(ollama.url, dialects=dialects) as gate:
+        models = await ask(gate.address, "GET", "/v1/models")
+        listed = await ask(gate.address, "GET", "/api/tags")
+    assert (models.status, models.json) == (200, {"object": "list", "data": []})
+    assert (listed.status, listed.body == tags) == (200, not bare)

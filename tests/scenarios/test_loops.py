@@ -30,3 +30,14 @@ async def test_an_agent_that_names_its_conversation_and_never_shrinks_is_stopped
             assert plain.json["error"]["code"] == "context_length_exceeded"
         assert codes == ["context_length_exceeded"] * 5 + ["prompt_cannot_fit"] * 3
         assert ollama.got == []
+
+
+async def test_rounds_that_are_the_same_to_the_byte_are_rounds_too() -> None:
+    """opencode compacts to the same few messages each time, faster than a repeated refusal is forgotten."""
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url, refusals={"grace": False}) as gate:
+        codes = []
+        for summary in ("none yet", *["the same as before"] * 6):
+            body = {"model": "llama3.2", "messages": [{"role": "user", "content": summary + "x" * 30_000}]}
+            reply = await ask(gate.address, "POST", "/v1/chat/completions", body, {"x-session-id": "ses_1"})
+            codes.append(reply.json["error"]["code"])
+    assert codes == ["context_length_exceeded"] * 5 + ["prompt_cannot_fit"] * 2

@@ -67,6 +67,8 @@ class ScriptedOllama:
     script: Script
     models: dict[str, dict[str, Any]] = field(default_factory=lambda: {"llama3.2:latest": model("llama3.2")})
     version: str = "0.33.0-rc2"
+    tags: bytes | None = None
+    """What it says of its models instead of the truth."""
     got: list[Got] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gate closes a connection while a script still runs."""
@@ -130,6 +132,8 @@ class ScriptedOllama:
         if path == "/api/version":
             return whole({"version": self.version})
         if path == "/api/tags":
+            if self.tags is not None:
+                return whole(self.tags)
             rows = [{"name": name, "model": name, "digest": f"{name}-digest", "size": 1000} for name in self.models]
             return whole({"models": rows})
         if path == "/api/ps":
