@@ -91,6 +91,8 @@ def add(
             raise Unusable(f"there is a key {name!r} already: rotate or revoke it, or take another name")
         write(file, ring.with_key(key))
     _show_new(text, key, file, now, as_json=as_json)
+    if not ring.keys:
+        click.echo("From now on every client needs a key. How each is told one: docs/security.md", err=True)
 
 
 @command.command("list")

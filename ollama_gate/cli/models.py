@@ -21,7 +21,7 @@ from ollama_gate.cli.options import config_option, json_option
 from ollama_gate.cli.output import wide, write_json
 from ollama_gate.cli.running import Named, front, gate_options
 from ollama_gate.config import Config
-from ollama_gate.config.units import in_gib
+from ollama_gate.config.units import format_size, in_gib
 from ollama_gate.policies import Policies
 
 
@@ -83,6 +83,9 @@ def command(*, gate: Named, path: Path | None, as_json: bool) -> None:
             Text(_told(row.loaded), style="red" if row.loaded not in {None, row.window} else "green"),
         )
     console.print(table)
+    if cache := before.config.memory.host_cache_per_model:
+        about = f"memory: without old prompts, up to {format_size(cache)} of host memory for each model that chats"
+        console.print(Text(f"{about}; `ollama-gate plan` reckons with them", "dim"))
     if any(not row.declared for row in rows):
         console.print(Text("yellow: not declared, but worked out; `ollama-gate check` says what is missing", "dim"))
 

@@ -114,4 +114,4 @@ async def _serve(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="ollama-gate rehearse")

@@ -44,6 +44,8 @@ def test_a_key_is_shown_once_and_alone_on_standard_output(file: Path) -> None:
     text = result.stdout.strip()
     assert kept(file, text).name == "laptop"
     assert "shown this once" in result.stderr
+    assert "every client needs a key" in result.stderr
+    assert "every client needs a key" not in run("add", "desktop").stderr
     listed = run("list").stdout
     assert "laptop" in listed
     assert text not in listed

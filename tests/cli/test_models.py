@@ -56,6 +56,7 @@ def test_people_get_a_table(tmp_path: Path, ollama: Canned) -> None:
     done = models(tmp_path, ollama.url)
     assert "llama:8b" in done.stdout
     assert "3,000" in done.stdout
+    assert "memory: without old prompts, up to 8GiB of host memory" in done.stdout
     assert "`ollama-gate check` says what is missing" in done.stdout
 
 

@@ -30,6 +30,7 @@ NOT_RUN: Final = {
     "journalctl": "needs systemd",
     "sudo systemctl": "needs root and systemd",
     "sudo install": "needs root",
+    "sudo ln": "needs root",
     "sudo python3 -m venv /opt": "needs root",
     "sudo /opt/ollama-gate/bin/pip": "needs root",
     "sudo rm": "needs root",
