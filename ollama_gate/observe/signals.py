@@ -28,6 +28,10 @@ _HASHED_WHOLE: Final = 2_000_000
 """Characters of one request that are hashed whole; of long contents behind them only head and tail are."""
 _SAMPLED: Final = 512
 """Characters of such a head and tail."""
+_PROMPT_READ: Final = 200_000
+"""Characters of a system prompt in which the place of a change is looked for."""
+_PROMPT_LINES: Final = 255
+"""Lines of it that are hashed by themselves; what follows is hashed as one."""
 _CHARS_PER_TOKEN: Final = 4.0
 """For tokens of a conversation that Ollama has not counted yet."""
 _STILL: Final = 1.01
@@ -62,6 +66,10 @@ class _Line:
     """Characters of each of them."""
     chars: int
     reading: Reading
+    prompt: "array[int]"
+    """A hash of each line of its system prompt."""
+    prompt_sizes: "array[int]"
+    """Characters of each of them."""
     tokens: int = 0
     """Ollama's count of its last prompt; 0 until there is one."""
     still_tokens: int = 0
@@ -73,7 +81,7 @@ class _Line:
     @property
     def size(self) -> int:
         """Bytes of memory that it takes, roughly."""
-        return 400 + 12 * len(self.marks) + self.reading.size
+        return 400 + 12 * (len(self.marks) + len(self.prompt)) + self.reading.size
 
 
 @dataclass(slots=True)
@@ -159,10 +167,10 @@ class SignalBook:
             if len(marks) > len(line.marks):
                 line.reading.read(messages[len(line.marks) - 1 :], self._tools)
         else:
-            line = _Line(marks, sizes, 0, Reading())
+            line = _Line(marks, sizes, 0, Reading(), *_by_line(messages[0]))
             line.reading.read(messages[-_READ_ON_MEETING:], self._tools)
             old, at = _nearest(held.lines, marks)
-            broken = _broken(old, marks, at, self._limits.prefix_break) if old is not None else None
+            broken = _broken(old, line, at, self._limits.prefix_break) if old is not None else None
             if old is not None and broken is not None:
                 signals.append(broken)
                 line.still_tokens, line.still_chars, line.stills = old.still_tokens, old.still_chars, old.stills
@@ -225,27 +233,48 @@ def _nearest(lines: Sequence[_Line], marks: "array[int]") -> tuple[_Line | None,
     """The line that shares most of its beginning with these messages, and where they part."""
     best, parts = None, -1
     for line in lines:
-        pairs = enumerate(zip(line.marks, marks, strict=False))
-        at = next((at for at, (was, now) in pairs if was != now), min(len(line.marks), len(marks)))
+        at = _parting(line.marks, marks)
         if at >= parts:
             best, parts = line, at
     return best, parts
 
 
-def _broken(old: _Line, marks: "array[int]", at: int, least: int) -> Signal | None:
+def _parting(was: "array[int]", now: "array[int]") -> int:
+    """Where two sequences differ first."""
+    pairs = enumerate(zip(was, now, strict=False))
+    return next((at for at, (before, after) in pairs if before != after), min(len(was), len(now)))
+
+
+def _sent_again(was: "array[int]", sizes: "array[int]", now: "array[int]", at: int) -> int:
+    """Characters of what stood behind a difference and stands behind it again."""
+    again = set(now[at:])
+    return sum(size for mark, size in zip(was[at:], sizes[at:], strict=True) if mark in again)
+
+
+def _broken(old: _Line, new: _Line, at: int, least: int) -> Signal | None:
     """Whether what was evaluated for `old` has to be evaluated again, because something before it changed.
 
     Lost is what stood behind the first difference and is sent again. A summary in the place of old messages, or an
     edited question, loses little of that; a clock in the system prompt, or a window that slides, loses nearly all.
+    Of a system prompt that has changed, the lines behind the first one that differs are lost too.
     """
-    if not least or at >= len(marks) or at >= len(old.marks):
+    if not least or at >= len(new.marks) or at >= len(old.marks):
         return None
-    again = set(marks[at:])
-    lost = sum(size for mark, size in zip(old.marks[at:], old.sizes[at:], strict=True) if mark in again)
+    lost = _sent_again(old.marks, old.sizes, new.marks, at)
+    if at == 1:
+        lost += _sent_again(old.prompt, old.prompt_sizes, new.prompt, _parting(old.prompt, new.prompt))
     tokens = int(lost * (old.tokens / old.chars if old.tokens and old.chars else 1 / _CHARS_PER_TOKEN))
     if tokens < least or lost * 2 < old.chars:
         return None
     return Signal(SignalKind.PREFIX_BREAK, tokens, f"messages[{at - 1}]" if at else "tools")
+
+
+def _by_line(message: Message) -> tuple["array[int]", "array[int]"]:
+    """A hash and the length of each line of a system prompt; nothing of another message."""
+    if message.get("role") != "system":
+        return array("q"), array("I")
+    lines = (message.get("content") or "")[:_PROMPT_READ].split("\n", _PROMPT_LINES)
+    return array("q", map(hash, lines)), array("I", map(len, lines))
 
 
 def _opening(messages: Sequence[Any]) -> str | None:

@@ -83,6 +83,31 @@ def test_a_change_before_what_was_evaluated_is_a_prefix_break_with_its_tokens() 
     assert broken.amount == 12_000 * lost // (lost + len(SYSTEM["content"]))
 
 
+LONG = "".join(f"Rule {number}: do not break what works, and say what you have done.\n" for number in range(250))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "share"),
+    [
+        pytest.param("It is 10:00.\n" + LONG, "It is 10:01, and late.\n" + LONG, 1.0, id="at its beginning"),
+        pytest.param("10:00\n" + LONG + "clean\n", "10:01\n" + LONG + "dirty\n", 1.0, id="at both ends"),
+        pytest.param(LONG[:3500] + "\n1\n" + LONG[3500:], LONG[:3500] + "\n2\n" + LONG[3500:], 0.77, id="within"),
+        pytest.param(LONG + "It is 10:00.", LONG + "It is 10:01.", 0.0, id="at its end"),
+        pytest.param(LONG, "You give titles.\n", 0.0, id="another prompt"),
+    ],
+)
+def test_what_changes_in_a_long_system_prompt_loses_the_lines_behind_it(first: str, then: str, share: float) -> None:
+    book = SignalBook(Signals())
+    look = book.look(chat({"role": "system", "content": first}, *exchange(0), *exchange(1)[:1]), 0.0)
+    assert look is not None
+    look.answered(9000)
+    look = book.look(chat({"role": "system", "content": then}, *exchange(0), *exchange(1), *exchange(2)[:1]), 1.0)
+    assert look is not None
+    assert [signal.where for signal in look.signals] == ["messages[0]"] * bool(share)
+    if share:
+        assert sum(signal.amount for signal in look.signals) == pytest.approx(9000 * share, rel=0.03)
+
+
 def test_a_turn_after_the_break_is_sound_again() -> None:
     book, messages = SignalBook(Signals()), talk(40)
     book.look(chat(*messages), 0.0)
