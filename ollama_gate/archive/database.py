@@ -3,19 +3,24 @@
 SQLite is written with `synchronous=FULL` in WAL mode, so what was committed survives a killed process and a power cut
 alike, with one writer at a time; what is deleted is overwritten (`secure_delete`). Its file is made with mode 0600
 before SQLite opens it, and SQLite gives its -wal and -shm the mode of the file (`os_unix.c:findCreateFileMode`).
+
+A driver that is awaited passes each statement of SQLite to another thread and back, several times. On a busy machine
+each of them waits its turn; so what a compaction waits for is done in one thread from begin to commit (`at_once`).
 """
 
 import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
 import aiosqlite
-from sqlalchemy import URL, Connection, event, text
+from sqlalchemy import URL, Connection, QueuePool, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -71,6 +76,8 @@ class Database:
         self.file = sqlite_file(url)
         """The SQLite file; None for PostgreSQL."""
         self._engine = _postgresql(url) if self.file is None else _sqlite(self.file, within)
+        self.threads = None if self.file is None else Threads(self.file, within)
+        """Where SQLite's `at_once` is done; None for PostgreSQL."""
         self._failures = _failures(self.file)
         self._writer = asyncio.Lock()
         self._inode: tuple[int, int] | None = None
@@ -117,6 +124,28 @@ class Database:
             async with self._writer, self._engine.execution_options(writes=True).begin() as connection:
                 yield connection
 
+    async def at_once(self, work: Callable[[Connection], T], *, writes: bool = False, within: float | None = None) -> T:
+        """What `work` returns, which is a transaction of its own; SQLite's takes one thread, once.
+
+        Args:
+            work: what is done with the connection; with SQLite in another thread than the loop's.
+            writes: whether it writes; then what it wrote is on the disk when this returns.
+            within: seconds that it may take; those of the database without it.
+
+        Raises:
+            Collided: another gate was at the same rows.
+            ArchiveFailed: it could not be done, or took longer; nothing was changed.
+        """
+        threads = self.threads
+        if threads is None:
+            async with self.writing(within) if writes else self.reading(within) as connection:
+                return await connection.run_sync(work)
+        turn: AbstractAsyncContextManager[Any] = self._writer if writes else nullcontext()
+        async with self._boundary(within):
+            self._check_file()
+            async with turn:
+                return await threads.run(work, writes=writes)
+
     async def prepare(self) -> None:
         """Make the file, readable by its owner only, where there is none. For PostgreSQL there is nothing to do.
 
@@ -129,7 +158,7 @@ class Database:
             self._check_file()
         except Gone:
             # Before there is another one: SQLite takes away what it finds under its names when it closes.
-            await self._engine.dispose()
+            await self._dispose()
         try:
             if not self.file.parent.is_dir():
                 self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -190,8 +219,60 @@ class Database:
             await plain.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. There is no transaction afterwards."""
+        if self.threads is not None:
+            await asyncio.to_thread(self.threads.end)
+        await self._dispose()
+
+    async def _dispose(self) -> None:
         await self._engine.dispose()
+        if self.threads is not None:
+            await asyncio.to_thread(self.threads.engine.dispose)
+
+
+class Threads:
+    """Transactions of one SQLite file, each in one thread from its begin to its end."""
+
+    def __init__(self, file: Path, within: float) -> None:
+        """Start and open nothing yet.
+
+        Args:
+            file: the file.
+            within: seconds that a transaction may take.
+        """
+        connect = partial(
+            sqlite3.connect, file, factory=_prepared(within), isolation_level=None, check_same_thread=False
+        )
+        self.engine = create_engine(
+            URL.create("sqlite", database=str(file)),
+            creator=connect,
+            hide_parameters=True,
+            poolclass=QueuePool,
+            pool_size=_POOL,
+            max_overflow=0,
+        )
+        event.listen(self.engine, "begin", _began)
+        self._pool = ThreadPoolExecutor(_POOL, "archive")
+
+    async def run(self, work: Callable[[Connection], T], *, writes: bool) -> T:
+        """What `work` returns. Whoever gives up meanwhile leaves nothing changed behind."""
+        left = Event()
+
+        def transaction() -> T:
+            with self.engine.connect().execution_options(writes=writes) as connection, connection.begin():
+                found = work(connection)
+                if left.is_set():
+                    raise ArchiveFailed("nobody waits for it any more")  # nor hears of it: it only undoes what was done
+                return found
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, transaction)
+        finally:
+            left.set()
+
+    def end(self) -> None:
+        """Wait for what runs, and take nothing more."""
+        self._pool.shutdown()
 
 
 async def despite_collisions(work: Callable[[], Awaitable[T]]) -> T:
@@ -214,7 +295,7 @@ def batches(rows: Sequence[T]) -> Iterator[Sequence[T]]:
         yield rows[start : start + _ROWS]
 
 
-def _sqlite(file: Path, within: float) -> AsyncEngine:
+def _prepared(within: float) -> type[sqlite3.Connection]:
     class Prepared(sqlite3.Connection):
         """A connection that is set up by the thread that opens it: whoever gives up meanwhile leaves nothing behind."""
 
@@ -231,9 +312,20 @@ def _sqlite(file: Path, within: float) -> AsyncEngine:
                 self.close()
                 raise
 
+    return Prepared
+
+
+def _began(connection: Connection) -> None:
+    """Begin a transaction of SQLite: when we say so (isolation_level), not when the driver thinks fit."""
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _sqlite(file: Path, within: float) -> AsyncEngine:
+    prepared = _prepared(within)
+
     async def connect() -> aiosqlite.Connection:
-        # Transactions begin when we say so (isolation_level), not when the driver thinks fit.
-        opening = aiosqlite.connect(file, factory=Prepared, isolation_level=None)
+        opening = aiosqlite.connect(file, factory=prepared, isolation_level=None)
         thread: Thread = getattr(opening, "_thread", opening)  # type: ignore[arg-type]  # it was one before 0.22
         thread.daemon = True
         try:
@@ -250,12 +342,7 @@ def _sqlite(file: Path, within: float) -> AsyncEngine:
         pool_size=_POOL,
         max_overflow=0,
     )
-
-    @event.listens_for(engine.sync_engine, "begin")
-    def began(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
+    event.listen(engine.sync_engine, "begin", _began)
     return engine
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import RowMapping, Select, func, select
+from sqlalchemy import Connection, RowMapping, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ollama_gate.archive.database import Database, batches, despite_collisions
@@ -51,18 +51,18 @@ class Store:
         return await despite_collisions(lambda: self._keep(name, model, places))
 
     async def _keep(self, name: str, model: str, places: Mapping[bytes, tuple[int, Original]]) -> Tally:
-        async with self.database.reading() as connection:
-            known = await _present(connection, places)
+        known = await self.database.at_once(lambda connection: _present(connection, places))
         now = self._stamp()
         fresh = {key: place for key, place in places.items() if key not in known}
         packed = await asyncio.to_thread(_packed, fresh, now)
-        async with self.database.writing() as connection:
-            holder = await self._conversation(connection, name, model, now)
-            mine = {row.hash: row.position for row in await connection.execute(_held_by(holder))}
+
+        def write(connection: Connection) -> None:
+            holder = self._conversation(connection, name, model, now)
+            mine = {row.hash: row.position for row in connection.execute(_held_by(holder))}
             after = max(mine.values(), default=-1) + 1
             into_message = self.database.insert(message).on_conflict_do_nothing()
             for rows in batches(packed):
-                await connection.execute(into_message, rows)
+                connection.execute(into_message, rows)
             missing = [
                 {"conversation_id": holder, "hash": key, "position": after + position}
                 for key, (position, _) in sorted(places.items())
@@ -70,15 +70,17 @@ class Store:
             ]
             into_occurrence = self.database.insert(occurrence).on_conflict_do_nothing()
             for rows in batches(missing):
-                await connection.execute(into_occurrence, rows)
+                connection.execute(into_occurrence, rows)
+
+        await self.database.at_once(write, writes=True)
         return Tally(len(packed), len(places) - len(packed), sum(row["stored"] for row in packed))
 
-    async def _conversation(self, connection: AsyncConnection, name: str, model: str, now: int) -> int:
+    def _conversation(self, connection: Connection, name: str, model: str, now: int) -> int:
         """The conversation's row, which nobody else can change or purge until the transaction ends."""
         fresh = {"model": storable(model), "kept_at": now}
         statement = self.database.insert(conversation).values(name=storable(name), **fresh)
         statement = statement.on_conflict_do_update(index_elements=[conversation.c.name], set_=fresh)
-        return int((await connection.execute(statement.returning(conversation.c.id))).scalar_one())
+        return int(connection.execute(statement.returning(conversation.c.id)).scalar_one())
 
     async def find(self, prefix: str) -> list[Message]:
         """The messages whose hash begins with a prefix; two at most, for two already mean that it is too short.
@@ -169,8 +171,7 @@ class Store:
         """
         query = select(checkpoint.c.data).join(conversation).where(conversation.c.name == storable(name))
         query = query.where(checkpoint.c.model == storable(model))
-        async with self.database.reading(_CHECKPOINT_WITHIN) as connection:
-            data = await connection.scalar(query)
+        data = await self.database.at_once(lambda connection: connection.scalar(query), within=_CHECKPOINT_WITHIN)
         return None if data is None else Checkpoint.unpack(unpack(data))
 
     async def keep_checkpoint(self, name: str, model: str, made: Checkpoint) -> int:
@@ -181,12 +182,15 @@ class Store:
         """
         data, now = pack(made.pack()), self._stamp()
         fresh = {"made_at": now, "stored": len(data), "data": data}
-        async with self.database.writing(_CHECKPOINT_WITHIN) as connection:
-            holder = await self._conversation(connection, name, model, now)
+
+        def write(connection: Connection) -> None:
+            holder = self._conversation(connection, name, model, now)
             statement = self.database.insert(checkpoint)
             statement = statement.values(conversation_id=holder, model=storable(model), **fresh)
             keys = [checkpoint.c.conversation_id, checkpoint.c.model]
-            await connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=fresh))
+            connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=fresh))
+
+        await self.database.at_once(write, writes=True, within=_CHECKPOINT_WITHIN)
         return len(data)
 
     def _stamp(self) -> int:
@@ -224,11 +228,11 @@ def _messages(rows: Sequence[RowMapping], holders: Mapping[bytes, tuple[str, ...
     ]
 
 
-async def _present(connection: AsyncConnection, keys: Iterable[bytes]) -> set[bytes]:
+def _present(connection: Connection, keys: Iterable[bytes]) -> set[bytes]:
     """Which of these are stored."""
     found: set[bytes] = set()
     for some in batches(list(keys)):
-        found.update((await connection.scalars(select(message.c.hash).where(message.c.hash.in_(some)))).all())
+        found.update(connection.scalars(select(message.c.hash).where(message.c.hash.in_(some))).all())
     return found
 
 

@@ -107,7 +107,9 @@ async def test_a_full_disk_is_told_and_passes(file: Path) -> None:
         await store.keep("talk", "m", talk(3))
         full = True
 
-        @event.listens_for(database._engine.sync_engine, "checkout")
+        assert database.threads is not None
+
+        @event.listens_for(database.threads.engine, "checkout")
         def limited(connection: sqlite3.Connection, *_: object) -> None:
             cursor = connection.cursor()
             cursor.execute("PRAGMA page_count")

@@ -144,13 +144,13 @@ async def test_a_conversation_that_was_purged_meanwhile_is_stored_again(
     ask = store._conversation
     purged = False
 
-    async def purge_first(connection: Any, name: str, model: str, now: int) -> int:
+    def purge_first(connection: Any, name: str, model: str, now: int) -> int:
         nonlocal purged
         if not purged:
             purged = True
-            await connection.execute(delete(conversation))
-            await connection.execute(delete(message))
-        return await ask(connection, name, model, now)
+            connection.execute(delete(conversation))
+            connection.execute(delete(message))
+        return ask(connection, name, model, now)
 
     monkeypatch.setattr(store, "_conversation", purge_first)
     await store.keep("other", "m", originals)
