@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, Select, func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ollama_gate.archive.database import Database, batches, despite_collisions
 from ollama_gate.archive.packing import pack, unpack, unpack_as
@@ -92,11 +92,9 @@ class Store:
             ArchiveFailed: it cannot be looked up, or what is stored is damaged.
         """
         low, high = (bytes.fromhex(prefix.ljust(2 * HASH_BYTES, digit)) for digit in "0f")
-        async with self.database.reading() as connection:
-            query = select(message.c.hash, message.c.role, message.c.stored_at, message.c.data)
-            rows = (await connection.execute(query.where(message.c.hash.between(low, high)).limit(2))).mappings().all()
-            holders = await _holders(connection, [row["hash"] for row in rows])
-        return await asyncio.to_thread(_messages, rows, holders)
+        query = select(message.c.hash, message.c.role, message.c.stored_at, message.c.data)
+        near = query.where(message.c.hash.between(low, high)).limit(2)
+        return await asyncio.to_thread(_messages, *await self.database.at_once(partial(_read, near)))
 
     async def messages(self, name: str | None = None, since: float | None = None) -> AsyncIterator[Message]:
         """All messages, those of one conversation in its order, else in that of their hashes.
@@ -125,9 +123,7 @@ class Store:
                 )
             elif last is not None:
                 page = query.where(message.c.hash > last["hash"])
-            async with self.database.reading() as connection:
-                rows = (await connection.execute(page.limit(_PAGE))).mappings().all()
-                holders = await _holders(connection, [row["hash"] for row in rows])
+            rows, holders = await self.database.at_once(partial(_read, page.limit(_PAGE)))
             for each in await asyncio.to_thread(_messages, rows, holders):
                 yield each
             if len(rows) < _PAGE:
@@ -236,13 +232,19 @@ def _present(connection: Connection, keys: Iterable[bytes]) -> set[bytes]:
     return found
 
 
-async def _holders(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, tuple[str, ...]]:
+def _read(query: Select[Any], connection: Connection) -> tuple[Sequence[RowMapping], dict[bytes, tuple[str, ...]]]:
+    """The rows of messages that a query finds, and who holds them."""
+    rows = connection.execute(query).mappings().all()
+    return rows, _holders(connection, [row["hash"] for row in rows])
+
+
+def _holders(connection: Connection, keys: Sequence[bytes]) -> dict[bytes, tuple[str, ...]]:
     """Which conversations hold these messages, the one compacted last first."""
     age = func.row_number().over(partition_by=occurrence.c.hash, order_by=conversation.c.kept_at.desc())
     ranked = select(occurrence.c.hash, conversation.c.name, age.label("age")).join(conversation)
     aged = ranked.where(occurrence.c.hash.in_(keys)).subquery()
     youngest = select(aged.c.hash, aged.c.name).where(aged.c.age <= _HOLDERS).order_by(aged.c.hash, aged.c.age)
     names: dict[bytes, list[str]] = {}
-    for key, name in (await connection.execute(youngest)).all():
+    for key, name in connection.execute(youngest):
         names.setdefault(key, []).append(name)
     return {key: tuple(names.get(key, ())) for key in keys}

@@ -21,6 +21,7 @@ from ollama_gate.compaction.originals import Archive, ArchiveFailed, Checkpoints
 from ollama_gate.compaction.process import WorkerFailed, WorkerProcess
 from ollama_gate.compaction.reuse import Made, made, resumed
 from ollama_gate.compaction.terms import Terms
+from ollama_gate.compaction.weighing import results_in
 from ollama_gate.config.compaction import Compaction
 from ollama_gate.counting.counter import Counter
 from ollama_gate.counting.measuring import Meter
@@ -192,13 +193,13 @@ class Compactor:
         """
         goal = self._settings.target * case.room.budget
         job = {"terms": terms.to_json(), "meanings": self._meanings is not None}
-        target = terms.target
+        target, more = terms.target, 0.0
         best: tuple[Made, InferenceRequest, PromptCount] | None = None
         async with self._turn:
             for number in range(_ROUNDS):
                 try:
                     if number:
-                        payload = orjson.dumps({"target": target})
+                        payload = orjson.dumps({"target": target, "more": more})
                     else:
                         payload = await asyncio.to_thread(_job, case.messages, {**job, "target": target})
                     told = await self._told(case, payload)
@@ -213,10 +214,16 @@ class Compactor:
                     raise NotCompacted(Outcome.NOT_COUNTED, str(odd)) from odd
                 request = _with(case.request, done.messages)
                 count = await self._counted(case, request)
-                if count.at_most <= case.room.budget and (best is None or _nearer(count, best[2], goal)):
+                more = 0.0
+                if count.at_most > case.room.budget:
+                    # Templates may add more to a tool's result than to other messages, which the estimate learns here.
+                    missed = count.at_most - (case.room.budget - terms.most) - told["tokens"]
+                    more = missed / (results_in(done.messages) or len(done.messages))
+                    continue
+                if best is None or _nearer(count, best[2], goal):
                     best = done, request, count
                 full = told["tokens"] >= 0.9 * target
-                if told["tokens"] > target and count.at_most <= case.room.budget:
+                if told["tokens"] > target:
                     break  # what has to stay takes more than the target, and a smaller one changes nothing
                 if count.at_most <= goal and (count.at_most >= 0.9 * goal or not full):
                     break

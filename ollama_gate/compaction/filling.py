@@ -110,6 +110,10 @@ class Filler:
             aim += (room - tokens) * (1.0 if tokens < room else 1.1)
         return best
 
+    def expect(self, more: float) -> None:
+        """Take so many tokens more for each result of a tool (or message, where there are none) than was foreseen."""
+        self._scales.expect(more)
+
     # --- what has to stay
 
     def _framed(self, target: float) -> tuple[_Frame, Filled]:
@@ -133,7 +137,6 @@ class Filler:
                 number = min(every, max(number + 1, self._enough(number, least.tokens - limit)))
                 frame = self._frame(number, _ARGUMENTS[-1], listed, roomy=False)
                 least = self._least(frame)
-            # What was called with what is worth more than a full target; only what cannot be sent at all goes.
             # What was called with what is worth more than that room; only what cannot be sent at all goes.
             if least.tokens <= _LISTING * self.terms.most:
                 break
@@ -141,10 +144,10 @@ class Filler:
 
     def _enough(self, number: int, tokens: float) -> int:
         """How many units have to be listed to save so many tokens more, at about thirty tokens for a message."""
-        per_message = self.terms.each + 30 * self.terms.scale
+        per_message = self._scales.each + 30 * self.terms.scale
         for unit in self.skeleton.listable[number:]:
             number += 1
-            tokens -= per_message * len(unit.members)
+            tokens -= per_message * len(unit.members) + self._scales.result * (len(unit.members) - 1)
             if tokens <= 0:
                 break
         return number

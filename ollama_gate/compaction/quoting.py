@@ -85,7 +85,7 @@ class Quotations:
         """The best passages that fit so many tokens and are not shown by the plan already, and the tokens left over."""
         shown = {one.index: one for one in bare.kept}
         if len(bare.kept) == len(self._talk):
-            tokens -= self._scales.text(DIGEST) + self._scales.terms.each  # there was no digest so far
+            tokens -= self._scales.text(DIGEST) + self._scales.each  # there was no digest so far
         chosen: dict[Excerpt, None] = {}
         tagged: set[int] = set()
         # What the conversation began with says what it is about, where it does not take too much.

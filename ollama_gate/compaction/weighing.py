@@ -7,6 +7,7 @@ import orjson
 
 from ollama_gate.compaction.building import build
 from ollama_gate.compaction.conversation import Conversation
+from ollama_gate.compaction.pairing import role_of
 from ollama_gate.compaction.plan import Plan
 from ollama_gate.compaction.terms import Count, Terms
 
@@ -22,6 +23,10 @@ class Scales:
         """Take what is weighed, and who counts."""
         self.talk = talk
         self.terms = terms
+        self.each = terms.each
+        """Tokens that the template adds to a message."""
+        self.result = 0.0
+        """Tokens that it adds to a tool's result beyond that."""
         self.pace: dict[int, float] = {}
         """Tokens per character of each content, by message; from samples first, and then from what was kept of it."""
         self._count = count
@@ -43,13 +48,21 @@ class Scales:
         built = build(self.talk, plan)
         counts = self.counts([text for message in built for text in _texts(message)])
         images = sum(len(message.get("images") or ()) for message in built)
-        return self.terms.scale * sum(counts) + self.terms.each * len(built) + self.terms.image * images
+        around = self.each * len(built) + self.result * results_in(built)
+        return self.terms.scale * sum(counts) + around + self.terms.image * images
+
+    def expect(self, more: float) -> None:
+        """Add so many tokens to each result of a tool, or to each message where there are no results."""
+        if "tool" in self.talk.roles:
+            self.result += more
+        else:
+            self.each += more
 
     def foreseen(self) -> float:
         """An estimate of the tokens that the whole conversation takes."""
         every = range(len(self.talk))
         self.weigh(every)
-        return sum(self.content(at) for at in every) + self.terms.each * len(self.talk)
+        return sum(self.content(at) for at in every) + self.each * len(self.talk)
 
     def content(self, index: int, characters: int | None = None) -> float:
         """An estimate of the tokens of a content, or of so many characters of it; `weigh` comes first."""
@@ -69,6 +82,11 @@ class Scales:
         counts = self.counts([self.talk.text(at)[:head] for at, head in cut.items()])
         for (at, head), tokens in zip(cut.items(), counts, strict=True):
             self.pace[at] = max(tokens / head, 0.01)
+
+
+def results_in(messages: Sequence[Mapping[str, Any]]) -> int:
+    """How many of the messages are results of tools."""
+    return sum(role_of(message) == "tool" for message in messages)
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:

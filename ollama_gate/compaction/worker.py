@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def serve(desk: Desk) -> None:
-    """Do one job after another; a job without messages is the last one with another target."""
+    """Do one job after another; a job without messages is the last one with another target, or other costs."""
     filler: Filler | None = None
     while (job := desk.next()) is not None:
         answer: dict[str, Any]
@@ -87,6 +87,7 @@ def serve(desk: Desk) -> None:
             if filler is None:
                 answer = {"cannot": "its process was started anew", "outcome": "failed"}
             else:
+                filler.expect(job.get("more", 0.0))
                 filled = filler.fill(job["target"])
                 answer = {"plan": filled.plan.pack().decode(), "tokens": filled.tokens}
         except DoesNotFit as reason:

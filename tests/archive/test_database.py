@@ -4,18 +4,23 @@ import asyncio
 import os
 import sqlite3
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import aiosqlite
 import pytest
-from sqlalchemy import Engine, event, func, select
+from sqlalchemy import Connection, Engine, event, func, select
 
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.retention import purge_conversation
 from ollama_gate.archive.schema import message
-from ollama_gate.compaction.originals import ArchiveFailed
+from ollama_gate.compaction.originals import ArchiveFailed, Checkpoint
 from ollama_gate.config.archive import SQLITE
 from support.archives import opened, said, store_in, talk
+
+ROW = {"hash": bytes(32), "role": "user", "stored_at": 1, "size": 1, "stored": 1, "data": b"x"}
 
 
 def mode(path: Path) -> int:
@@ -137,6 +142,56 @@ async def test_a_file_that_somebody_locks_is_waited_for_and_no_longer(file: Path
         other.close()
         await store_in(ready).keep("talk", "m", talk(2))
         assert (await store.stats()).messages == 2
+
+
+async def test_what_a_compaction_waits_for_passes_few_times_between_threads(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time may wait long where the machine is busy, and a compaction has four seconds."""
+    passed: list[str] = []
+    async with opened(f"{SQLITE}{file}") as database:
+        loop, store = asyncio.get_running_loop(), store_in(database)
+        given = loop.run_in_executor
+        told: Any = aiosqlite.Connection._execute
+
+        def give(executor: Any, work: Any, *arguments: Any) -> Any:
+            passed.append("thread")
+            return given(executor, work, *arguments)
+
+        async def tell(self: aiosqlite.Connection, work: Any, *arguments: Any, **named: Any) -> Any:
+            passed.append("driver")
+            return await told(self, work, *arguments, **named)
+
+        monkeypatch.setattr(loop, "run_in_executor", give)
+        monkeypatch.setattr(aiosqlite.Connection, "_execute", tell)
+        await store.keep("talk", "m", talk(1200))
+        assert passed == ["thread"] * 3, "looked up, packed, written"
+        passed.clear()
+        checkpoint = Checkpoint(("0" * 32,), 1, b"{}", "1" * 32)
+        await store.keep_checkpoint("talk", "m", checkpoint)
+        assert await store.latest_checkpoint("talk", "m") == checkpoint
+        assert passed == ["thread"] * 2
+
+
+async def test_whoever_gives_up_leaves_nothing_behind(file: Path) -> None:
+    begun, may = threading.Event(), threading.Event()
+
+    def slow(connection: Connection) -> None:
+        connection.execute(message.insert(), ROW)
+        begun.set()
+        assert may.wait(20)
+
+    async with opened(f"{SQLITE}{file}") as database:
+        writing = asyncio.create_task(database.at_once(slow, writes=True))
+        await asyncio.to_thread(begun.wait, 20)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        may.set()
+    async with opened(f"{SQLITE}{file}") as database:
+        assert (await store_in(database).stats()).messages == 0
+        await database.at_once(lambda connection: connection.execute(message.insert(), ROW), writes=True)
+        assert (await store_in(database).stats()).messages == 1
 
 
 async def test_a_reader_does_not_wait_for_a_writer(database: Database) -> None:

@@ -156,6 +156,24 @@ async def test_calls_that_do_not_fit_are_listed_with_their_arguments() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.95])
+async def test_what_a_template_adds_to_results_is_learned(share: float) -> None:
+    talk = long_talks.indicators(50, 0)
+    async with compacting(100_000) as line:
+        whole = (await line.ask("/gate/count?route=/api/chat", {"model": "long-wordy", "messages": talk})).json
+    budget = int(share * whole["tokens"])
+    async with compacting(budget) as line:
+        reply = await chat(line, talk, "long-wordy")
+        assert reply.status == 200, reply.json
+        assert 0.5 * budget < counted(reply) <= budget
+        said = out(line)
+        listed = said[1]["content"].count("\n- get_indicators(")
+        kept = [call["function"]["arguments"]["symbol"] for one in said for call in one.get("tool_calls") or ()]
+        assert kept == [f"SYM{number}" for number in range(listed, 50)]
+        assert [len(unit.members) for unit in units(said)] == [2] * len(kept)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [9_000, 13_000, 25_000])
 async def test_digits_fill_the_target_and_never_pass_it(budget: int) -> None:
     async with compacting(budget) as line:
