@@ -14,6 +14,7 @@ from ollama_gate.admission.gatekeeper import Gatekeeper
 from ollama_gate.admission.hold import Hold
 from ollama_gate.admission.launching import launch_plan, memory_policy
 from ollama_gate.admission.queue import QueuePolicy, SlotQueue
+from ollama_gate.admission.refusals import queue_timeout
 from ollama_gate.admission.residents import Reported, read_ps
 from ollama_gate.admission.shapes import UnknownShape, shape_from_show
 from ollama_gate.admission.sharing import SharedRunners
@@ -22,7 +23,7 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
 from ollama_gate.config import Config
-from ollama_gate.errors import UpstreamBroken
+from ollama_gate.errors import Refusal, UpstreamBroken
 from ollama_gate.machine import memory_bytes
 from ollama_gate.observe.instruments import Read
 from ollama_gate.observe.metrics import Metrics
@@ -70,7 +71,13 @@ class Admission:
             clock=clock,
         )
         self.gatekeeper.scheduler.ledger.blind = True
-        self._shared = SharedRunners(loader=self._loader, running=self._running, unload=self._unload)
+        self._shared = SharedRunners(
+            loader=self._loader,
+            running=self._running,
+            unload=self._unload,
+            deadline=lambda: self._config.queue.deadline,
+            late=self._late,
+        )
         self._show_metrics()
 
     def configure(self, config: Config, *, upstream: Upstream, catalog: Catalog) -> None:
@@ -184,6 +191,13 @@ class Admission:
     def _running(self, runner: str) -> int:
         queue = self.gatekeeper.scheduler.queues.get(runner)
         return 0 if queue is None else queue.running
+
+    def _late(self, card: ModelCard, waited: float) -> Refusal:
+        """What is said to whoever waited too long for a runner to be loaded anew for it."""
+        scheduler = self.gatekeeper.scheduler
+        retry_after = scheduler.retry_after(card.runner, self._clock())
+        slots = scheduler.queues[card.runner].slots
+        return queue_timeout(card.name, waited=waited, slots=slots, for_memory=True, retry_after=retry_after)
 
     async def _unload(self, runner: str) -> None:
         body = {"model": self._called(runner), "keep_alive": 0}

@@ -14,7 +14,7 @@ from typing import Final
 
 from ollama_gate.admission.hold import Hold
 from ollama_gate.catalog.card import Mode, ModelCard
-from ollama_gate.errors import UpstreamBroken
+from ollama_gate.errors import Refusal, Refused, UpstreamBroken
 
 _POLL: Final = 0.05
 """Seconds between two looks, while a runner is made free."""
@@ -32,6 +32,8 @@ class SharedRunners:
         loader: Callable[[str], Awaitable[ModelCard | None]],
         running: Callable[[str], int],
         unload: Callable[[str], Awaitable[object]],
+        deadline: Callable[[], float],
+        late: Callable[[ModelCard, float], Refusal],
     ) -> None:
         """Begin with none.
 
@@ -39,10 +41,14 @@ class SharedRunners:
             loader: whose name a runner was loaded by; None when it is not loaded. Raises UpstreamError.
             running: how many requests hold a slot of it.
             unload: tells Ollama to unload it. Raises UpstreamError.
+            deadline: how many seconds a request may wait, in the queue and here.
+            late: what is said to one that has waited so many seconds, which is as long as it may.
         """
         self._loader = loader
         self._running = running
         self._unload = unload
+        self._deadline = deadline
+        self._late = late
         self._kinds: dict[str, set[bool]] = {}
         self.mixed: set[str] = set()
         """Runners of which names of both kinds were met."""
@@ -71,8 +77,17 @@ class SharedRunners:
         """Come back when the request can go out.
 
         Raises:
+            Refused: it has waited as long as it may.
             UpstreamError: Ollama does not answer, or does not unload it.
         """
+        deadline = self._deadline()
+        try:
+            async with asyncio.timeout(deadline - hold.waited):
+                await self._enter(hold)
+        except TimeoutError:
+            raise Refused(self._late(hold.card, deadline)) from None
+
+    async def _enter(self, hold: "SharedHold") -> None:
         runner = hold.card.runner
         while (change := self._changes.get(runner)) is not None:
             self._held_back[runner] += 1

@@ -23,10 +23,10 @@ def chat(model: str, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def front(parallel: int = 1, rate: float = 0.0) -> AsyncIterator[Front]:
+async def front(parallel: int = 1, rate: float = 0.0, **sections: Any) -> AsyncIterator[Front]:
     settings = Settings(num_parallel=parallel, rate=rate)
     upstream = {"num_parallel": parallel}
-    async with Rehearsal(settings) as ollama, running_gate(ollama.url, upstream=upstream) as gate:
+    async with Rehearsal(settings) as ollama, running_gate(ollama.url, upstream=upstream, **sections) as gate:
         yield Front(gate, ollama)
 
 
@@ -116,3 +116,23 @@ def test_the_two_names_share_one_file_in_two_modes() -> None:
     assert isinstance(native, Model)
     assert native.blob_digest == rendered.blob_digest
     assert (native.mode, rendered.mode) == (Mode.JINJA, Mode.GO)
+
+
+async def test_nobody_waits_longer_for_a_runner_in_its_own_mode_than_for_a_slot() -> None:
+    async with front(parallel=3, queue={"deadline": 0.3}) as line:
+        await exactly(line, chat(RENDERED))
+        line.ollama.fault("hang", path="/api/chat", times=1)
+        seen = len(line.ollama.journal.to("/api/chat"))
+        running = spawn(line.ask("/api/chat", chat(RENDERED)), name="running")
+        await line.ollama.journal.until(lambda journal: len(journal.to("/api/chat")) > seen)
+        async with asyncio.timeout(30):
+            makes_free, held_back = await asyncio.gather(
+                line.ask("/api/chat", chat(NATIVE)), line.ask("/api/chat", chat(NATIVE, think=False))
+            )
+        for late in (makes_free, held_back):
+            assert (late.status, late.json["code"]) == (503, "queue_timeout")
+            assert int(late.header("Retry-After") or 0) >= 1
+        running.cancel()
+        queues = line.gate.wiring.admission.gatekeeper.scheduler.queues
+        await until(lambda: not any(queue.running for queue in queues.values()))
+        await exactly(line, chat(NATIVE))
