@@ -12,7 +12,8 @@ from served import Served
 class TestResponses:
     def test_whole(self, openai_client: openai.OpenAI, served: Served) -> None:
         answer = openai_client.responses.create(model=served.chat, instructions="Be brief.", input="Say hello.")
-        assert answer.status == "completed"
+        # A small model that was not told to stop is cut at the end of its window.
+        assert answer.status in (("completed", "incomplete") if served.real else ("completed",))
         assert answer.output_text
         assert answer.error is None
         usage = answer.usage
@@ -22,7 +23,11 @@ class TestResponses:
     def test_streamed(self, openai_client: openai.OpenAI, served: Served) -> None:
         with openai_client.responses.stream(model=served.chat, input="Say hello.", temperature=0) as stream:
             events = list(stream)
-            final = stream.get_final_response()
+        end = events[-1]
+        # A small model that was not told to stop is cut at the end of its window.
+        cut = served.real and end.type == "response.incomplete"
+        assert cut or end.type == "response.completed"
+        final = end.response
         kinds = [event.type for event in events]
         assert kinds[:4] == [
             "response.created",
@@ -30,11 +35,10 @@ class TestResponses:
             "response.output_item.added",
             "response.content_part.added",
         ]
-        assert kinds[-4:] == [
+        assert kinds[-4:-1] == [
             "response.output_text.done",
             "response.content_part.done",
             "response.output_item.done",
-            "response.completed",
         ]
         assert [getattr(event, "sequence_number", None) for event in events] == list(range(len(events)))
         assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == (

@@ -58,7 +58,8 @@ def native_messages(message: Json, index: int, notes: list[str]) -> list[dict[st
     known = [_collect(block, f"messages[{index}].content[{at}]", found) for at, block in enumerate(blocks)]
     if not all(known):
         kinds = [block.get("type") or "" for block in blocks]
-        if not any(known) and role == "user" and "redacted_thinking" not in kinds:
+        told = any(known) or any(result["content"] or "images" in result for result in found.results)
+        if not told and role == "user" and "redacted_thinking" not in kinds:
             raise _unknown(index, kinds)
         notes.append(NOTE_CONTENT_LEFT_OUT)
     messages: list[dict[str, Any]] = []
@@ -172,7 +173,7 @@ def _result_content(content: Any) -> tuple[str, list[str], bool]:
                 if not isinstance(source, dict):
                     raise bad_request("invalid tool_result image source")
                 images.append(_image(source))
-            case kind if kind in KINDS:
+            case str(kind) if kind in KINDS:
                 # A tool gave it, not the user, and it stays in the conversation: the model is told, nobody is refused.
                 try:
                     written, pictures = readable(part)

@@ -135,8 +135,11 @@ def _instance(schema: Any) -> Any:
     kind = schema.get("type")
     kind = kind[0] if isinstance(kind, list) and kind else kind
     if kind == "object" or "properties" in schema:
-        properties = schema.get("properties") or {}
-        return {key: _instance(properties.get(key, {})) for key in schema.get("required") or properties}
+        properties = schema.get("properties")
+        properties = properties if isinstance(properties, Mapping) else {}
+        required = schema.get("required")
+        names = required if isinstance(required, list) and required else properties
+        return {name: _instance(properties.get(name, {})) for name in names if isinstance(name, str)}
     if kind == "array":
         return [_instance(schema.get("items") or {})]
     return {"integer": 1, "number": 0.5, "boolean": True, "null": None}.get(str(kind), "rehearsal")

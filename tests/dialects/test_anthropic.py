@@ -283,3 +283,10 @@ def test_what_is_left_out_of_a_tools_result_is_told(content: Any) -> None:
     messages = [{"role": "user", "content": [result, {"type": "text", "text": "Well?"}]}]
     request = parse(MESSAGES, {"model": "m", "max_tokens": 5, "messages": messages})
     assert NOTE_CONTENT_LEFT_OUT in request.notes
+
+
+@pytest.mark.parametrize("kind", [None, 5, [], ["a"], {"type": "text"}])
+def test_what_a_tool_gave_may_be_of_any_type(kind: Any) -> None:
+    block = {"type": "tool_result", "tool_use_id": "u", "content": [{"type": kind}, {"type": "text", "text": "r"}]}
+    request = parse(MESSAGES, {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": [block]}]})
+    assert request.body["messages"][0]["content"] == "r"
