@@ -43,13 +43,13 @@ class Client:
         environ = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         environ.pop("PYTHONPATH", None)
         if source.suffix == ".py":
-            if not PYTHON.exists():
-                pytest.skip("scripts/clients has not made .venv-clients")
+            if not any(PYTHON.parents[1].glob("installed-*")):
+                pytest.skip("scripts/clients has not made .venv-clients, or not to the end")
             environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONWARNINGS": "ignore"}
             done = _run([str(PYTHON), str(source), *asked], env=environ)
         else:
             node = shutil.which("node")
-            if node is None or not NODE_MODULES.exists():
+            if node is None or not (NODE_MODULES.parent / "fetched").exists():
                 pytest.skip("there is no node, or scripts/clients has not fetched its packages")
             # From standard input modules are looked for beside the working directory.
             command = [node, "--input-type=module", "-", *asked]
