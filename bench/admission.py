@@ -35,7 +35,7 @@ _LEASES: Final = 20_000
 _FEW, _MANY = 1_000, 10_000
 _MODELS: Final = 50
 _ASKED: Final = 100
-_SETTLING: Final = 20.0
+_SETTLING: Final = 30
 """Seconds that the gate may take to make itself acquainted with all of them."""
 
 
@@ -144,8 +144,19 @@ async def of_fifty_models(home: Path, command: Sequence[str]) -> float:
                 status, told = await load.ask(gate.port, chat(stream=False, model=name))
                 if status != 200:
                     raise load.LoadError(f"{name} was answered {status}: {told[:300]!r}")
-            processes.settled(gate.pid or 0, _SETTLING)
+            await _acquainted(gate.pid or 0)
             return median([await _status(gate.port) for _ in range(_ASKED)])
+
+
+async def _acquainted(pid: int) -> None:
+    """Wait until the gate has made its tokenizers: between two of them it does nothing for a moment."""
+    before = -1.0
+    for _ in range(_SETTLING):
+        now = processes.cpu_seconds(pid)
+        if abs(now - before) < 0.02:  # less, where a process has ended
+            return
+        before = now
+        await asyncio.sleep(1.0)
 
 
 async def _status(port: int) -> float:
