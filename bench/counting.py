@@ -6,7 +6,7 @@ python -m bench.counting --vocabulary FILE.gguf     prints one JSON object
 import asyncio
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, Self
@@ -29,6 +29,7 @@ from ollama_gate.window import Window, Wish, resolve
 _MESSAGES: Final = 120
 _TOKENS: Final = 74_000
 _GAP_TEXT: Final = 1_000_000
+_BEAT: Final = 0.001
 """Bytes counted while the loop is watched."""
 _TEXT: Final = (
     "the a of to in that is was for on with as by at this from have not are which window budget token prompt model "
@@ -76,27 +77,33 @@ async def _loaded(_: ModelCard) -> bool:
 class Heartbeat:
     """The longest time, in seconds, that the event loop was held while the block ran."""
 
-    def __init__(self) -> None:
-        """Nothing seen yet."""
+    def __init__(self, clock: Callable[[], float] = perf_counter, pause: float = _BEAT) -> None:
+        """Nothing seen yet.
+
+        Args:
+            clock: seconds; those of `time.process_time` are told whatever else runs on the machine.
+            pause: what passes on this clock between two beats of a loop that has nothing to do.
+        """
         self.longest = 0.0
-        self._beating: asyncio.Future[None] | None = None
+        self._clock = clock
+        self._pause = pause
         self._stopped = False
         self._last = 0.0
 
     async def __aenter__(self) -> Self:
         """Beat every millisecond."""
-        self._last = perf_counter()
+        self._last = self._clock()
         self._beat()
         await asyncio.sleep(0.02)
         self.longest = 0.0
         return self
 
     def _beat(self) -> None:
-        now = perf_counter()
-        self.longest = max(self.longest, now - self._last - 0.001)
+        now = self._clock()
+        self.longest = max(self.longest, now - self._last - self._pause)
         self._last = now
         if not self._stopped:
-            asyncio.get_running_loop().call_later(0.001, self._beat)
+            asyncio.get_running_loop().call_later(_BEAT, self._beat)
 
     async def __aexit__(self, *_: object) -> None:
         """Let a last beat see what was held."""

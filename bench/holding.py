@@ -19,13 +19,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import click
 import uvloop
 import zstandard
 
 from bench import processes
+from bench.counting import Heartbeat
 from bench.soak import steps
 from bench.targets import free_port
 from ollama_gate import pauses
@@ -52,34 +53,6 @@ class Body(NamedTuple):
     headers: str = "Content-Type: application/json"
     row: str = "hold large"
     """The row that it counts for; empty for what only makes ready."""
-
-
-class Beat:
-    """The most CPU time, in seconds, that passed between two turns of the event loop while the block ran."""
-
-    def __init__(self) -> None:
-        """Nothing seen yet."""
-        self.longest = 0.0
-        self._last = 0.0
-        self._stopped = False
-
-    async def __aenter__(self) -> Self:
-        """Beat every millisecond."""
-        self._last = time.process_time()
-        self._beat()
-        return self
-
-    def _beat(self) -> None:
-        now = time.process_time()
-        self.longest = max(self.longest, now - self._last)
-        self._last = now
-        if not self._stopped:
-            asyncio.get_running_loop().call_later(0.001, self._beat)
-
-    async def __aexit__(self, *_: object) -> None:
-        """Let a last beat see what was held."""
-        await asyncio.sleep(0.005)
-        self._stopped = True
 
 
 def _image(size: int) -> str:
@@ -189,7 +162,7 @@ async def measure() -> dict[str, float]:
         try:
             for name, body in BODIES.items():
                 sender = await _sending(gate.address[1], name)
-                async with Beat() as beat:
+                async with Heartbeat(time.process_time, pause=0.0) as beat:
                     told, _ = await sender.communicate()
                 print(f"{name:26} {told.decode().strip():4} {1000 * beat.longest:7.1f} ms", file=sys.stderr)
                 if body.row:
