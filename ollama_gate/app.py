@@ -26,7 +26,7 @@ from ollama_gate.notify import Notifier
 from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.passthrough import pass_through
-from ollama_gate.receive import at_work
+from ollama_gate.receive import at_work, has_left
 from ollama_gate.routes import CHANGES_MODELS, LANES, decoded, refused, right_for
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
@@ -147,6 +147,8 @@ class Gate:
         except asyncio.CancelledError:
             raise
         except Exception as bug:  # the last boundary: whatever it is, the client gets an answer
+            if isinstance(bug, ConnectionError) and has_left(request):
+                raise  # seen by a write before the cancellation that tells of it: the server lets go of the connection
             self.log.error("internal error", id=turn.id, route=turn.route, exc_info=bug)
             if request.writer.output_size or turn.phase in (Phase.STREAMING, Phase.DONE):
                 if request.transport is not None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
-from ollama_gate.receive import say_continue
+from ollama_gate.receive import has_left, say_continue
 from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream, says_length
 from ollama_gate.upstream.headers import for_upstream
@@ -47,7 +47,7 @@ async def pass_through(
     try:
         answer = await upstream.send(request.method, target, lines, sent)
     except asyncio.CancelledError:
-        turn.left = request.transport is None or request.transport.is_closing()
+        turn.left = has_left(request)
         raise
     return await relay(request, answer, turn=turn, observer=BLIND, passage=Passage(), clock=clock)
 

@@ -32,6 +32,7 @@ from ollama_gate.receive import (
     body_limit,
     client_of,
     elsewhere,
+    has_left,
     outgoing,
     read_form,
     receive,
@@ -155,8 +156,8 @@ class Pipeline:
             return await _refuse(request, no.refusal, turn)
         except UpstreamError as failure:
             return await _refuse(request, refusals.upstream_failed(failure, self.config.upstream.url), turn)
-        except asyncio.CancelledError:
-            turn.left = request.transport is None or request.transport.is_closing()
+        except (asyncio.CancelledError, ConnectionError):  # towards Ollama it would be an UpstreamError
+            turn.left = has_left(request)
             raise
         finally:
             self._settler.settle(turn, passage, observer)
@@ -292,6 +293,10 @@ class Pipeline:
 async def _refuse(request: web.BaseRequest, refusal: Refusal, turn: Turn) -> web.StreamResponse:
     """Send a refusal, before the turn is settled."""
     response = refused(refusal, turn)
-    await response.prepare(request)
-    await response.write_eof()
+    try:
+        await response.prepare(request)
+        await response.write_eof()
+    except ConnectionError:
+        turn.left = has_left(request)
+        raise
     return response

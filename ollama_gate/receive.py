@@ -46,6 +46,11 @@ def client_of(request: web.BaseRequest) -> str:
     return request.remote or ""
 
 
+def has_left(request: web.BaseRequest) -> bool:
+    """Whether the client's connection is gone or going: a write may tell of it before the cancellation does."""
+    return request.transport is None or request.transport.is_closing()
+
+
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
     """How long a body may be, in bytes after decompression."""

@@ -118,8 +118,8 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def started(home: Path, command: Sequence[str]) -> AsyncIterator[Running]:
-    """A rehearsal, and a gate in front of it."""
+async def started(home: Path, command: Sequence[str], cores: tuple[int, int]) -> AsyncIterator[Running]:
+    """A gate on the first of the cores, and a rehearsal behind it on the other."""
     port, upstream = free_port(), free_port()
     (home / "models.json").write_text(json.dumps(steps.MODELS))
     settings = home / "ollama-gate.toml"
@@ -131,7 +131,7 @@ async def started(home: Path, command: Sequence[str]) -> AsyncIterator[Running]:
         *("--models", str(home / "models.json"), "--rate", str(_RATE), "--prompt-rate", "0", "--load-seconds", "0"),
         *("--num-parallel", str(_SLOTS), "--max-loaded", str(len(steps.MODELS))),
     ]
-    measured, other = processes.cores()
+    measured, other = cores
     log = home / "gate.log"
     with (
         (home / "rehearsal.log").open("wb") as quiet,
@@ -175,11 +175,12 @@ def slow_streams(port: int, count: int, core: int) -> Iterator["subprocess.Popen
 
 async def soak(plan: Plan, command: Sequence[str], say: Console) -> list[Finding]:
     """Start everything, load it, and say what was found."""
-    _, other = processes.cores()
+    cores = processes.cores()  # asked once: whoever pinned itself sees one core only
+    _, other = cores
     os.sched_setaffinity(0, {other})
     with tempfile.TemporaryDirectory(prefix="soak-") as home:
         async with (
-            started(Path(home), command) as running,
+            started(Path(home), command, cores) as running,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=5)) as session,
         ):
             tally = Tally()

@@ -4,16 +4,21 @@ import asyncio
 import io
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from aiohttp import web
 
 from ollama_gate.app import Gate
+from ollama_gate.dialects.lane import Lane
+from ollama_gate.errors import Refusal, Refused
 from ollama_gate.rehearsal import Rehearsal, Settings
 from ollama_gate.rehearsal.journal import Entry
+from ollama_gate.requests import AnswerWriter
+from ollama_gate.turn import Turn
 from support.gate import metric, running_gate
 from support.http import Client, ask
 from support.scripted import Got, ScriptedOllama
@@ -239,6 +244,56 @@ async def test_in_the_middle_of_an_error_of_ollamas(path: str, how: str) -> None
         async with asyncio.timeout(SOON):
             await ollama.left.wait()
         await until(lambda: not gate.turns)
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/messages"])
+async def test_while_it_is_being_refused(line: Line, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is going already, but the request is not cancelled yet: the write of the refusal meets it."""
+
+    async def gone(request: web.BaseRequest, lane: Lane, turn: Turn) -> NoReturn:
+        assert request.transport is not None
+        request.transport.close()
+        raise Refused(Refusal(400, "bad_request", "no"))
+
+    monkeypatch.setattr(line.gate.wiring.pipeline, "_read", gone)
+    await line.client(path, LANES[path][1])
+    await until(lambda: '"client_gone"' in line.log.getvalue())
+    await line.settled(path, "reading")
+
+
+@pytest.mark.parametrize("path", TRANSLATED)
+async def test_at_the_head_of_a_stream(line: Line, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, and it is the head of the stream that meets it."""
+    pipeline = line.gate.wiring.pipeline
+    writer, read = pipeline._writer, pipeline._read
+    transports: list[asyncio.BaseTransport | None] = []
+
+    async def seen(request: web.BaseRequest, lane: Lane, turn: Turn) -> Any:
+        transports.append(request.transport)
+        return await read(request, lane, turn)
+
+    def gone(*given: Any) -> Callable[[], Awaitable[AnswerWriter]]:
+        make = writer(*given)
+
+        async def made() -> AnswerWriter:
+            it = await make()
+            [transport] = transports
+            assert transport is not None
+            transport.close()
+            return it
+
+        return made
+
+    monkeypatch.setattr(pipeline, "_read", seen)
+    monkeypatch.setattr(pipeline, "_writer", gone)
+    native, body = TRANSLATED[path]
+    line.ollama.fault("hang", path=native, at="stream", after=3)
+    await line.client(path, {**body, "stream": True})
+    entry = await line.reached(native)
+    await until(lambda: '"client_gone"' in line.log.getvalue())
+    await line.settled(path, "first byte")
+    await line.rid_of(entry)
+    await line.serves()
 
 
 @ways
