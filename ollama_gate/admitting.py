@@ -166,8 +166,8 @@ class Admission:
         if isinstance(name, str) and self._catalog.last_known(name) is None:
             try:
                 await self._catalog.card(name)
-            except InvalidName:
-                return
+            except (InvalidName, UpstreamBroken):
+                return  # one that Ollama cannot describe is booked by its name and by what Ollama says that it takes
 
     def _runner(self, name: str) -> str:
         """The key under which a model of /api/ps is booked."""

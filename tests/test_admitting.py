@@ -30,9 +30,6 @@ class Ps:
         assert within > 0
         return {"models": self.rows} if path == "/api/ps" else {"version": "0.33.0"}
 
-    async def post_json(self, path: str, payload: Json, *, within: float = 30.0) -> Any:
-        raise AssertionError((path, payload, within))
-
     async def exchange(self, method: str, path: str, payload: Json | None, *, within: float) -> tuple[int, bytes]:
         assert (method, path, payload, within > 0) == ("GET", "/api/tags", None, True)
         return 200, b'{"models":[]}'

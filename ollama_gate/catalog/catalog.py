@@ -28,14 +28,10 @@ _MOST_ALIKE: Final = 64
 
 
 class Ollama(Protocol):
-    """What the catalog asks of Ollama. Both calls give None when Ollama answers with an error."""
+    """What the catalog asks of Ollama."""
 
     async def get_json(self, path: str, *, within: float = ...) -> Any:
-        """Read a JSON document."""
-        ...
-
-    async def post_json(self, path: str, payload: Json, *, within: float = ...) -> Any:
-        """Ask for a JSON document."""
+        """Read a JSON document; None when Ollama answers with an error."""
         ...
 
     async def exchange(self, method: str, path: str, payload: Json | None, *, within: float) -> tuple[int, bytes]:
@@ -64,7 +60,7 @@ class Listing:
 
 
 _Read = dict[tuple[str, str], ModelCard | UpstreamError | None]
-"""What was read, by canonical name and digest; None where Ollama answered with an error."""
+"""What was read, by canonical name and digest; None where Ollama has no such model any more."""
 
 
 class Catalog:
@@ -173,12 +169,6 @@ class Catalog:
         listed = listing.models.get(key)
         return None if listed is None else self._cards.get((key, listed.digest))
 
-    async def cards(self) -> list[ModelCard]:
-        """The cards of all models, in the order of Ollama's listing."""
-        listing = await self._current_listing()
-        found = [await self.card(row.name) for row in listing.models.values()]
-        return [card for card in found if card is not None]
-
     def known(self) -> list[ModelCard]:
         """The cards that are at hand now, without asking; for status pages."""
         listing = self._listing
@@ -200,10 +190,11 @@ class Catalog:
         Raises:
             UpstreamError: Ollama does not say; that is not to say that nothing is loaded.
         """
-        rows = _rows(await self._ollama.get_json("/api/ps"), "/api/ps")
-        if not all(isinstance(row, dict) for row in rows):
-            raise UpstreamBroken("Ollama's answer to /api/ps lists what is no model")
-        return rows
+        match await self._ollama.get_json("/api/ps"):
+            case {"models": list(rows)} if all(isinstance(row, dict) for row in rows):
+                return rows
+            case _:
+                raise UpstreamBroken("Ollama's answer to /api/ps is no list of models")
 
     async def verbose(self, card: ModelCard) -> bytes:
         """The whole of /api/show with every array, the vocabulary among them: megabytes of JSON, not decoded.
@@ -272,12 +263,12 @@ class Catalog:
     async def _read_listing(self, generation: int) -> Listing:
         at = self._clock()
         status, raw = await self._ollama.exchange("GET", "/api/tags", None, within=10.0)
-        answer = _decoded(raw) if status == 200 else None
+        answer = _decoded(raw, "/api/tags") if status == 200 else None
         self.met(await self._ollama.get_json("/api/version"))
         known = self._listing
         # An error says nothing of the models: they are still there, and what is asked of them is still counted.
         models = dict(known.models) if status != 200 and known is not None else {}
-        for row in _rows(answer, "/api/tags") if status == 200 else ():
+        for row in _rows(answer) if status == 200 else ():
             listed = _listed(row)
             if listed is not None:
                 models[canonical(listed.name)] = listed
@@ -326,31 +317,35 @@ class Catalog:
 
     async def _read_card(self, pair: tuple[str, str], listed: Listed) -> ModelCard | UpstreamError | None:
         try:
-            show = await self._ollama.post_json("/api/show", {"model": listed.name})
+            status, raw = await self._ollama.exchange("POST", "/api/show", {"model": listed.name}, within=30.0)
+            show = _decoded(raw, "/api/show") if status == 200 else None
         except UpstreamError as failure:
             return failure  # the others may be had all the same
+        if status == 404:
+            return None  # it was removed after it was listed
         if not isinstance(show, dict):
-            return None
+            said = "" if status == 200 else f": {raw[:200].decode(errors='replace')}"
+            return UpstreamBroken(f"Ollama lists {listed.name} but does not describe it (/api/show, {status}{said})")
         card = card_from_show(pair[0], listed.name, listed.digest, show, size=listed.size)
         return replace(card, mode=Mode.REMOTE) if is_cloud(listed.name) else card
 
 
-def _decoded(raw: bytes) -> Any:
+def _decoded(raw: bytes, path: str) -> Any:
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as bad:
-        raise UpstreamBroken("Ollama's answer to /api/tags is not JSON") from bad
+        raise UpstreamBroken(f"Ollama's answer to {path} is not JSON") from bad
 
 
-def _rows(answer: Any, path: str) -> list[Any]:
-    """The list of models in an answer; null is how Go writes an empty one."""
+def _rows(answer: Any) -> list[Any]:
+    """The list of models in an answer of /api/tags; null is how Go writes an empty one."""
     match answer:
         case {"models": list(rows)}:
             return rows
         case {"models": None}:
             return []
         case _:
-            raise UpstreamBroken(f"Ollama's answer to {path} is no list of models")
+            raise UpstreamBroken("Ollama's answer to /api/tags is no list of models")
 
 
 def _listed(row: Any) -> Listed | None:

@@ -115,7 +115,7 @@ async def _description(gate: "Gate", raw: bytes) -> bytes | None:
     try:
         name = plainly_asked(raw)
         card = await gate.wiring.catalog.fresh_card(name) if name is not None else None
-    except Refused:
+    except (Refused, UpstreamBroken):
         return None
     if card is None:
         return None

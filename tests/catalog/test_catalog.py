@@ -31,6 +31,8 @@ class FakeOllama:
     rows: Any = None
     told: Any = None
     """The whole answer of /api/tags and /api/ps, instead of one that is made of `models`."""
+    described: tuple[int, bytes] | None = None
+    """The answer of /api/show to everything."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -46,17 +48,11 @@ class FakeOllama:
             return self.told
         return {"models": [{"digest": digest} for digest, _ in self.models.values()]}
 
-    async def post_json(self, path: str, payload: Mapping[str, Any], *, within: float = 30.0) -> Any:
-        name = payload["model"]
-        self.asked[f"{path} {name}"] += 1
-        await self.gate.wait()
-        if self.failure is not None:
-            raise self.failure
-        return self.models[name][1] if name in self.models else None
-
     async def exchange(
         self, method: str, path: str, payload: Mapping[str, Any] | None, *, within: float
     ) -> tuple[int, bytes]:
+        if payload is not None:
+            return await self._show(path, payload["model"])
         self.asked[path] += 1
         rows = self.rows
         if rows is None:
@@ -70,6 +66,15 @@ class FakeOllama:
         if self.failure is not None:
             raise self.failure
         return self.status, json.dumps({"models": rows} if self.told is None else self.told).encode()
+
+    async def _show(self, path: str, name: str) -> tuple[int, bytes]:
+        self.asked[f"{path} {name}"] += 1
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        if self.described is not None:
+            return self.described
+        return (200, json.dumps(self.models[name][1]).encode()) if name in self.models else (404, b"{}")
 
 
 @dataclass(slots=True)
@@ -259,10 +264,30 @@ async def test_an_error_says_nothing_of_the_models(catalog: Catalog, ollama: Fak
         await catalog.card("nowhere")
 
 
+@pytest.mark.parametrize(
+    "described",
+    [(500, b'{"error":"a broken file"}'), (503, b"<html>"), (200, b"[]"), (200, b"null"), (200, b"{"), (200, b"")],
+)
+async def test_a_model_that_is_listed_and_not_described_is_not_taken_for_one_that_is_not_there(
+    catalog: Catalog, ollama: FakeOllama, described: tuple[int, bytes]
+) -> None:
+    ollama.described = described
+    for _ in range(2):
+        with pytest.raises(UpstreamBroken, match="api/show"):
+            await catalog.card("llama3.2")
+    ollama.described = None
+    assert await catalog.card("llama3.2") is not None
+
+
+async def test_one_that_was_removed_after_it_was_listed_is_not_there(catalog: Catalog, ollama: FakeOllama) -> None:
+    ollama.described = (404, b'{"error":"model not found"}')
+    assert await catalog.card("llama3.2") is None
+
+
 NO_LISTS: list[Any] = [{}, [], "x", 5, {"models": 5}, {"models": {"a": 1}}, {"models": "alpha"}]
 
 
-@pytest.mark.parametrize("told", [*NO_LISTS, {"models": [1]}, {"models": [None, {}]}])
+@pytest.mark.parametrize("told", [*NO_LISTS, {"models": None}, {"models": [1]}, {"models": [None, {}]}])
 async def test_what_is_loaded_is_not_known_from_an_answer_that_lists_nothing(
     catalog: Catalog, ollama: FakeOllama, told: Any
 ) -> None:
@@ -287,7 +312,6 @@ async def test_a_listing_that_is_none_does_not_forget_the_models(
 
 async def test_null_is_how_go_lists_nothing(catalog: Catalog, ollama: FakeOllama) -> None:
     ollama.told = {"models": None}
-    assert await catalog.residents() == []
     assert await catalog.card("llama3.2") is None
 
 
@@ -314,9 +338,10 @@ async def test_rows_of_any_shape_are_read(catalog: Catalog, ollama: FakeOllama, 
     assert catalog.known() == []
 
 
-async def test_all_cards_and_those_at_hand(catalog: Catalog, clock: Clock) -> None:
+async def test_cards_that_are_at_hand(catalog: Catalog, clock: Clock) -> None:
     assert catalog.known() == []
-    assert [card.name for card in await catalog.cards()] == ["llama3.2:latest", "mine/other:7b"]
+    for name in ("llama3.2", "mine/other:7b"):
+        await catalog.card(name)
     assert {card.name for card in catalog.known()} == {"llama3.2:latest", "mine/other:7b"}
     clock.now += 10 * STALE
     assert catalog.at_hand("llama3.2") is None

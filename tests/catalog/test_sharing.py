@@ -27,18 +27,19 @@ class Shelf:
         return {"version": "0.33.0"} if path == "/api/version" else None
 
     async def exchange(self, method: str, path: str, payload: Json | None, *, within: float) -> tuple[int, bytes]:
-        assert (method, path, payload, within > 0) == ("GET", "/api/tags", None, True)
-        rows = [{"name": name, "digest": f"digest of {name}", "size": size} for name, (size, _) in self.models.items()]
-        return 200, orjson.dumps({"models": rows})
-
-    async def post_json(self, path: str, payload: Json, *, within: float = 30.0) -> Any:
-        assert (path, within > 0) == ("/api/show", True)
+        assert within > 0
+        if payload is None:
+            assert (method, path) == ("GET", "/api/tags")
+            sizes = {name: size for name, (size, _) in self.models.items()}
+            rows = [{"name": name, "digest": f"digest of {name}", "size": size} for name, size in sizes.items()]
+            return 200, orjson.dumps({"models": rows})
+        assert (method, path) == ("POST", "/api/show")
         name: str = payload["model"]
         self.shown.append(name)
         await asyncio.sleep(0)
         if name in self.broken:
             raise UpstreamBroken("cut")
-        return {"modelfile": f"FROM {self.models[name][1]}\n", "model_info": {}}
+        return 200, orjson.dumps({"modelfile": f"FROM {self.models[name][1]}\n", "model_info": {}})
 
 
 def sharing(catalog: Catalog, name: str) -> list[str]:

@@ -59,6 +59,30 @@ async def test_what_breaks_before_the_answer_is_an_error_in_the_dialect(line: Be
     assert metric(line.gate, "upstream_errors_total", kind=code) == line.proxy.struck == 2 * len(WAYS)
 
 
+SHOWN: dict[str, bytes] = {
+    "an error": b'HTTP/1.1 500 Internal Server Error\r\nContent-Length: 28\r\n\r\n{"error":"a file is broken"}',
+    "no object": b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnull",
+    "no JSON": b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>",
+}
+
+
+@pytest.mark.parametrize("said", SHOWN)
+async def test_a_model_that_ollama_lists_and_does_not_describe_is_never_run_unguarded(line: Behind, said: str) -> None:
+    """Without its description there is no window to force on it, and no memory to book for its load."""
+    for name, way in WAYS.items():
+        line.gate.wiring.catalog._cards.clear()
+        line.proxy.arm("/api/show", faulty.says(SHOWN[said]))
+        before = len(line.ollama.journal.to(way.native))
+        reply = await line.ask(way)
+        assert (reply.status, reply.complete) == (502, True), name
+        assert "/api/show" in way.error(reply)["message"], name
+        assert len(line.ollama.journal.to(way.native)) == before
+        await line.rid_of_it()
+        assert line.told("request")[-1]["code"] == "upstream_broken"
+        await line.serves(way)
+    assert line.proxy.struck == len(WAYS)
+
+
 BEGUN: dict[str, tuple[Fault, str]] = {
     "silence after the head": (faulty.hang(body=0), "upstream_timeout"),
     "silence in the middle": (faulty.hang(body=300), "upstream_timeout"),
