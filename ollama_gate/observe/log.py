@@ -1,6 +1,7 @@
 """The log: one structured line for each finished request, and one for what an operator should know.
 
-Counts, names, codes and hashes only; never a prompt, an answer or a key.
+Counts, names, codes and hashes only; never a prompt, an answer or a key. A line that cannot be written (the disk is
+full, nobody reads the pipe) is lost, and fails nobody: there is no other place to say so.
 """
 
 import sys
@@ -8,7 +9,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, BinaryIO, Final, Literal, TextIO
+from typing import Any, BinaryIO, Final, Literal, TextIO, cast
 
 import orjson
 import structlog
@@ -37,9 +38,34 @@ def configure(level: Level = "info", style: Style = "json", stream: TextIO | Non
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Unfailing(out))),
         cache_logger_on_first_use=False,
     )
+
+
+class _Unfailing:
+    """The log's stream, as far as structlog uses it, which never raises."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
+
+    def write(self, text: str) -> None:
+        """Write a line, or lose it."""
+        try:
+            self.out.write(text)
+        except _UNWRITABLE:
+            return
+
+    def flush(self) -> None:
+        """Send it on its way, or lose it."""
+        try:
+            self.out.flush()
+        except _UNWRITABLE:
+            return
+
+
+_UNWRITABLE: Final = (OSError, ValueError)
+"""What writing raises: the second of a stream that is closed."""
 
 
 @dataclass(slots=True)
@@ -61,8 +87,12 @@ def finished(line: dict[str, object]) -> None:
     line["event"] = "request"
     line["level"] = "info"
     line["timestamp"] = datetime.now(UTC)
-    out.write(orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z))
-    out.flush()
+    text = orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
+    try:
+        out.write(text)
+        out.flush()
+    except _UNWRITABLE:
+        return
 
 
 def logger() -> FilteringBoundLogger:

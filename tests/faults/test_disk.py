@@ -1,15 +1,19 @@
 """A disk that takes nothing more: requests go on, counts stay exact, and nothing half-written is left."""
 
+import io
 import resource
 from pathlib import Path
+from typing import Literal
 
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from ollama_gate.observe import log
 from ollama_gate.rehearsal import Rehearsal, Settings
 from support.faultfront import MODEL, TALK, WAYS
+from support.gate import running_gate
 from support.gateprocess import GateProcess, gate_process
-from support.http import ask
+from support.http import Client, ask
 
 
 async def rung(gate: GateProcess) -> object:
@@ -37,3 +41,27 @@ async def test_tokenizers_that_cannot_be_kept_count_all_the_same(tmp_path: Path)
         assert await rung(gate) == "exact"
         assert len([path for path in cache.iterdir() if path.suffix == ".tokenizer"]) == 1
         assert not gate.told("internal error")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["json", "console"])
+async def test_a_log_that_takes_nothing_fails_nobody(style: Literal["json", "console"]) -> None:
+    """Neither requests, which go on over the same connection, nor what runs beside them: the tokenizer, the guard."""
+    with io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True) as full:  # no space left on device
+        log.configure("debug", style, full)
+        await _served_over_one_connection()
+
+
+async def _served_over_one_connection() -> None:
+    async with (
+        Rehearsal(Settings()) as ollama,
+        running_gate(ollama.url, memory={"limit": "64GiB"}) as gate,
+        await Client.connect(gate.address) as client,
+    ):
+        for way in WAYS.values():
+            await client.send("POST", way.path, way.body())
+            reply = await client.rest(await client.head())
+            assert (reply.status, reply.complete) == (200, True)
+        await client.send("POST", "/gate/count", {"model": MODEL, "messages": TALK})
+        counted = await client.rest(await client.head())
+        assert counted.json["rung"] == "exact"
