@@ -129,6 +129,16 @@ class KeyRing:
         rest = tuple(one for one in self.keys if one.id != key.id)
         return type(self)((*rest, key))
 
+    def after(self, before: Self | None, now: float) -> Self:
+        """The same ring where another one was in force before: what is not in it any more is revoked.
+
+        So nobody gets in because all keys are gone.
+        """
+        if before is None:
+            return self
+        gone = [key for key in before.keys if key.id not in self._by_id]
+        return type(self)((*self.keys, *(key if key.over(now) else replace(key, revoked=now) for key in gone)))
+
     def named(self, name: str, now: float) -> list[Key]:
         """The keys of this name or id that are in force."""
         return [key for key in self.keys if name in {key.id, key.name} and key.over(now) is None]

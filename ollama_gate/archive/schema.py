@@ -3,6 +3,8 @@
 A message is stored once, under the hash of its content, however many conversations hold it; an occurrence says that a
 conversation does. Age is the conversation's: it goes with everything that no younger one holds. Times are
 microseconds since 1970, sizes bytes.
+
+Beside them stands what gates share (`ollama_gate.shared`), in the same database whether or not messages are kept.
 """
 
 from hashlib import blake2b
@@ -10,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table
 
-REVISION: Final = "0001"
+REVISION: Final = "0002"
 """The newest migration: what the tables have to be at for this version of the gate."""
 
 VERSION_TABLE: Final = "gate_revision"
@@ -89,3 +91,47 @@ checkpoint: Final = Table(
     Column("data", LargeBinary, nullable=False),
 )
 """The last one of a conversation with a model. `data` is compressed (zstd)."""
+
+LONGEST_RUN: Final = 32
+
+key: Final = Table(
+    "gate_key",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+"""One key each, as the file of keys has it. `revision` rises with every change to any of them."""
+
+run: Final = Table(
+    "gate_run",
+    metadata,
+    Column("run", String(LONGEST_RUN), primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("told_at", BigInteger, nullable=False),
+)
+"""Gates from their start to their end, and the number of what each wrote last."""
+
+usage: Final = Table(
+    "gate_usage",
+    metadata,
+    Column("run", String(LONGEST_RUN), primary_key=True),
+    Column("quota", String(32), primary_key=True),
+    Column("slot", BigInteger, primary_key=True),
+    Column("key_id", String(16), primary_key=True),
+    Column("amount", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Index("gate_usage_version", "run", "version"),
+    Index("gate_usage_slot", "quota", "slot"),
+)
+"""What each run booked on a key's quota in a slot of time; only that run writes it, and always the whole amount."""
+
+learned: Final = Table(
+    "gate_learned",
+    metadata,
+    Column("model", String(LONGEST_NAME), primary_key=True),
+    Column("gate", String(32), primary_key=True),
+    Column("learned_at", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+"""What gates of one version learned of a model (its digest, mode and Ollama's version)."""

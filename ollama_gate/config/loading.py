@@ -166,6 +166,9 @@ def _across_keys(config: Config, sources: Mapping[str, str], where: str) -> list
     if config.server.tls_key is not None and config.server.tls_cert is None:
         what = "is there without tls_cert: name the certificate too"
         problems.append(Problem(sources.get("server.tls_key", where), "server.tls_key", what))
+    if config.shared.enabled and config.archive.url is None:
+        what = 'takes a database: archive.url = "postgresql://user@host/database"'
+        problems.append(Problem(sources.get("shared.enabled", where), "shared.enabled", what))
     listen, upstream = config.server.address, config.upstream.address
     if listen.port == upstream.port and listen.here and upstream.here:
         key = "upstream.url"

@@ -15,7 +15,7 @@ from ollama_gate.config.address import Address, upstream_address
 from ollama_gate.config.archive import Archive
 from ollama_gate.config.compaction import Compaction
 from ollama_gate.config.keys import Budget, Duration, FilePath, LogSource, Section, Size, UpstreamUrl, key
-from ollama_gate.config.server import Access, Server
+from ollama_gate.config.server import Access, Server, Shared
 from ollama_gate.config.signals import Signals
 from ollama_gate.errors import GateError
 
@@ -322,6 +322,10 @@ class Config(Section):
 
     server: Server = Field(default_factory=Server, description="Where the gate listens, and what it takes.")
     access: Access = Field(default_factory=Access, description="Who gets in.")
+    shared: Shared = Field(
+        default_factory=Shared,
+        description="What several gates have in common, each in front of an Ollama of its own.",
+    )
     upstream: Upstream = Field(default_factory=Upstream, description="The Ollama that the gate stands in front of.")
     memory: Memory = Field(default_factory=Memory, description="What models may take together.")
     queue: Queue = Field(default_factory=Queue, description="How requests wait for one of a model's slots.")

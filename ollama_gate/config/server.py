@@ -123,3 +123,14 @@ class Access(Section):
         example="/var/lib/ollama-gate/keys.json",
         default_factory=lambda: default_keys(os.environ, root=os.geteuid() == 0),
     )
+
+
+class Shared(Section):
+    """What several gates have in common, each in front of an Ollama of its own."""
+
+    enabled: bool = key(
+        False,
+        "Share keys, what they have used of their quotas, and what was learned of models' counts with the other gates "
+        "that name the same database in `archive.url`, whether or not they archive. `access.keys` is not read then. "
+        "Changed by a restart only.",
+    )

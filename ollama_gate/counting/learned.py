@@ -43,6 +43,33 @@ class Learned:
     """Tokens of one image."""
 
 
+def merged(mine: Learned, theirs: Learned) -> Learned:
+    """What two gates know of one model, at its worst: doubts and errors of either, and checks that either made.
+
+    Merging again what was merged changes nothing, in whatever order it comes.
+    """
+    if mine == theirs:
+        return mine
+    one, other = mine.trust, theirs.trust
+    return Learned(
+        Trust(
+            rendering=one.rendering and other.rendering,
+            vocabulary=one.vocabulary and other.vocabulary,
+            bound=one.bound and other.bound,
+            agreed=max(one.agreed, other.agreed),
+            ratio=_larger(one.ratio, other.ratio),
+            samples=max(one.samples, other.samples),
+            why=max(one.why, other.why),
+        ),
+        mine.checked or theirs.checked,
+        _larger(mine.image_tokens, theirs.image_tokens),
+    )
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else max(one, other)
+
+
 def place(directory: Path, url: str) -> Path:
     """The file for one Ollama."""
     return directory / f"learned-{blake2b(url.encode(), digest_size=8).hexdigest()}.json"
@@ -65,6 +92,10 @@ class LearnedBook:
     def get(self, key: str) -> Learned | None:
         """What is known of a model; the key is digest, mode and Ollama's version."""
         return self._models.get(key)
+
+    def all(self) -> dict[str, Learned]:
+        """What is known of each model."""
+        return dict(self._models)
 
     def put(self, key: str, learned: Learned) -> None:
         """Take over what is known of a model now; it is written with the next `save`."""
@@ -132,11 +163,20 @@ def _read(path: Path) -> dict[str, Learned]:
     if not isinstance(saved, dict) or saved.get("format") != _FORMAT or not isinstance(saved.get("models"), dict):
         raise ValueError("it is of another format")
     same = saved.get("gate") == __version__
-    return {key: _learned(row, same=same) for key, row in saved["models"].items()}
+    return {key: learned_of(row, same=same) for key, row in saved["models"].items()}
 
 
-def _learned(row: Any, *, same: bool) -> Learned:
-    """One model's row; of another gate's only what it measured counts, because it rendered and counted otherwise."""
+def learned_of(row: Any, *, same: bool) -> Learned:
+    """One model's row, as `asdict` makes it.
+
+    Args:
+        row: what was read.
+        same: whether this version of the gate wrote it. Of another's only what it measured counts, because it rendered
+            and counted otherwise.
+
+    Raises:
+        ValueError: it is none.
+    """
     trust = row.get("trust") if isinstance(row, dict) else None
     if not isinstance(trust, dict):
         raise ValueError("a model has no trust")  # noqa: TRY004 - the file is wrong, not a type of ours

@@ -149,7 +149,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_a_row_is_an_error_or_has_sane_numbers(row: Any) -> None:
     try:
-        found = module._learned(row, same=False)
+        found = module.learned_of(row, same=False)
     except ValueError:
         return
     assert found.trust.ratio is None or 0 < found.trust.ratio < 1e6
