@@ -9,11 +9,13 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from aiohttp import web
 
 from ollama_gate import __version__, pauses, refusals
+from ollama_gate.access.bookings import Bookings
 from ollama_gate.access.keys import Right
 from ollama_gate.access.origins import opened, preflight
 from ollama_gate.catalog.names import canonical
@@ -31,6 +33,9 @@ from ollama_gate.routes import CHANGES_MODELS, LANES, decoded, refused, right_fo
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.wiring import Wiring
+
+if TYPE_CHECKING:
+    from ollama_gate.shared.exchange import Exchange
 
 _DENIED = frozenset({401, 403, 429})
 """Statuses of the door's refusals, of which the metrics keep a count by code."""
@@ -53,11 +58,28 @@ class Gate:
         """Requests under way, by id."""
         self._run = secrets.token_hex(4)
         self._serial = itertools.count(1)
-        self.entrance = Entrance(config, self.log, clock)
+        bookings = Bookings(secrets.token_hex(12)) if config.shared.enabled else None
+        self.entrance = Entrance(config, self.log, clock, bookings)
+        self.exchange = None if bookings is None else self._exchange(bookings)
+        """Who shares with other gates; None where nothing is shared."""
         self._draining = False
         self._reloading = asyncio.Lock()
         self._idle = asyncio.Event()
         """Set when the last request is done, while draining."""
+
+    def _exchange(self, bookings: Bookings) -> "Exchange":
+        """Who shares with other gates; the libraries for it are loaded then only."""
+        from ollama_gate.shared.exchange import Exchange  # noqa: PLC0415
+
+        return Exchange(
+            self.config.archive,
+            ring=self.entrance,
+            quotas=self.entrance.quotas,
+            bookings=bookings,
+            counter=lambda: self.wiring.counter,
+            metrics=self.metrics,
+            log=self.log,
+        )
 
     @property
     def config(self) -> Config:
@@ -70,7 +92,7 @@ class Gate:
         return self.entrance.address
 
     async def start(self) -> None:
-        """Open the connection pool and listen.
+        """Open the connection pool, hear of other gates, and listen.
 
         Raises:
             ConfigError: the address cannot be listened on.
@@ -78,8 +100,12 @@ class Gate:
         config = self.config
         await self.wiring.open()
         try:
+            if self.exchange is not None:
+                await self.exchange.start()
             await self.entrance.open(self._handle)
         except ConfigError:
+            if self.exchange is not None:
+                await self.exchange.close()
             await self.wiring.close()
             raise
         host, port = self.address
@@ -106,6 +132,8 @@ class Gate:
         except TimeoutError:
             self.log.warning("cut off at the end of the drain time", requests=len(self.turns))
         await self.entrance.close()
+        if self.exchange is not None:
+            await self.exchange.close()
         await self.wiring.close()
         self.log.info("stopped")
 
@@ -127,6 +155,8 @@ class Gate:
             return False
         if config.server.listen != self.config.server.listen:
             self.log.warning("server.listen is changed by a restart only", listen=config.server.listen)
+        if config.shared != self.config.shared:
+            self.log.warning("shared.enabled is changed by a restart only", enabled=self.exchange is not None)
         gate_log.configure(config.log.level, config.log.format)
         self.wiring = await self.wiring.replaced(config)
         self.log.info("configuration reloaded")

@@ -9,10 +9,12 @@ from typing import Final
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
+from ollama_gate.access.bookings import Bookings
 from ollama_gate.access.connections import ClientServer, ConnectionLimits
 from ollama_gate.access.door import Door
 from ollama_gate.access.hosts import Hosts
 from ollama_gate.access.keyfile import KeyFile
+from ollama_gate.access.keys import KeyRing, SharedKeys
 from ollama_gate.access.origins import Origins
 from ollama_gate.access.quotas import Quotas
 from ollama_gate.access.tls import Certificate
@@ -35,17 +37,31 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class Entrance:
     """Where requests come in. What it lets through is the handler's."""
 
-    def __init__(self, config: Config, log: FilteringBoundLogger, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        log: FilteringBoundLogger,
+        clock: Callable[[], float],
+        bookings: Bookings | None = None,
+    ) -> None:
         """Read keys and certificate; nothing is listened on yet.
+
+        Args:
+            config: what the operator decided.
+            log: where an operator is told what happens.
+            clock: steady seconds.
+            bookings: what other gates are told and heard of, where keys are shared.
 
         Raises:
             ConfigError: they cannot be used, or the address would be open to others without keys.
         """
         self._config = config
         self._log = log
-        self._clock = clock
-        self._quotas = Quotas()
-        self._keys = KeyFile(config.access.keys)
+        self._clock = clock if bookings is None else time.time
+        self.quotas = Quotas(bookings)
+        self._keys: KeyFile | SharedKeys = (
+            KeyFile(config.access.keys) if bookings is None else SharedKeys("the database of archive.url")
+        )
         _guarded(config, self._keys)
         self._certificate = _certificate(config)
         self._server: ClientServer | None = None
@@ -71,8 +87,9 @@ class Entrance:
         """Listen.
 
         Raises:
-            ConfigError: the address cannot be listened on.
+            ConfigError: the address cannot be listened on, or would be open to others without keys.
         """
+        _guarded(self._config, self._keys)  # once more: shared keys are known by now
         server = self._config.server
         self._server = ClientServer(
             handler,
@@ -108,7 +125,7 @@ class Entrance:
             spawn(self._server.watch(), name="watch connections"),
             spawn(self._watch(), name="watch keys and certificate"),
         ]
-        if not self._keys.ring and not address.loopback and server.open:
+        if not self.door.shut and not self.door.ring and not address.loopback and server.open:
             self._log.warning("open to everybody who can reach it", listen=server.listen, keys=str(self._keys.path))
 
     def stop_listening(self) -> None:
@@ -138,7 +155,7 @@ class Entrance:
             update={"server": config.server.model_copy(update={"listen": self._config.server.listen})}
         )
         keys = self._keys
-        if config.access.keys == keys.path:
+        if isinstance(keys, SharedKeys) or config.access.keys == keys.path:
             keys.refresh()
         else:
             keys = KeyFile(config.access.keys)
@@ -161,9 +178,10 @@ class Entrance:
             self._keys,
             Hosts(server.hosts),
             rebindable=server.address.loopback,
+            keyless=server.address.loopback or server.open,
             clock=self._clock,
             wall=time.time,
-            quotas=self._quotas,
+            quotas=self.quotas,
             reread=self._reread_keys,
         )
 
@@ -181,6 +199,13 @@ class Entrance:
                 self._log.info("certificate read again", certificate=str(self._certificate.chain))
         except ConfigError as bad:
             self._log.error("certificate not read again: the old one stays in use", problem=str(bad))
+
+    def take_keys(self, ring: KeyRing) -> None:
+        """Take over the keys that are shared with other gates."""
+        keys = self._keys
+        if isinstance(keys, SharedKeys):
+            keys.ring = ring.after(keys.ring, time.time())
+            self._log.info("keys read again", keys=len(keys.ring.keys), shut=self.door.shut)
 
     def _reread_keys(self) -> bool:
         """Read the file of the keys again if it has changed; one that cannot be used is logged, and changes nothing.
@@ -213,14 +238,14 @@ def _certificate(config: Config) -> Certificate | None:
     return None if server.tls_cert is None else Certificate(server.tls_cert, server.tls_key)
 
 
-def _guarded(config: Config, keys: KeyFile) -> None:
+def _guarded(config: Config, keys: KeyFile | SharedKeys) -> None:
     """Refuse to be open to others by accident.
 
     Raises:
         ConfigError: others can reach the address and nobody is asked for a key.
     """
     server = config.server
-    if keys.ring or server.open or server.address.loopback:
+    if keys.ring is None or keys.ring or server.open or server.address.loopback:
         return
     raise ConfigError(
         f"server.listen: others can reach {server.listen}, and there are no keys in {keys.path}, so whoever does could "

@@ -1,9 +1,9 @@
-"""What gates tell one another of what keys have used, so that each counts the sum. Pure; nothing here is sent or waited for.
+"""What gates tell one another of what keys have used, so that each counts the sum. Pure: nothing is sent here.
 
-A gate writes down its own bookings only, and of each cell the whole amount, never the difference: what is written twice,
-or late, or not known to be written, changes nothing, so that it can be written again. What it hears of another run it
+A gate writes down its own bookings only, and of each cell the whole amount, never the difference. So what is written
+twice, or late, or not known to be written changes nothing, and can be written again. What it hears of another run it
 holds against what it heard of that before, and the difference is what it books as the other's. A run numbers what it
-writes, so that others ask for what is new only. A gate that is started again is another run, and hears of the one before.
+writes, so that others ask for what is new only. A gate that is started again is another run, and hears of the last.
 """
 
 from collections.abc import Iterable, Mapping
@@ -83,6 +83,16 @@ class Heard:
     difference: int
 
 
+def newer(versions: Mapping[str, int], heard_of: Mapping[str, int]) -> dict[str, int]:
+    """The runs that have written since they were heard of, and what was heard last of each.
+
+    Args:
+        versions: of all runs that there are, what each wrote last.
+        heard_of: `Bookings.heard_of`.
+    """
+    return {run: heard_of.get(run, 0) for run, version in versions.items() if version > heard_of.get(run, 0)}
+
+
 class Bookings:
     """One run's own bookings, and what it knows of those of others. It is asked and told on one event loop."""
 
@@ -134,26 +144,16 @@ class Bookings:
             if self._own.get(cell[:2], {}).get(cell.key) == entry.amount:
                 self._unsent[cell[:2]].discard(cell.key)
 
-    def newer(self, versions: Mapping[str, int]) -> dict[str, int]:
-        """Of the runs that there are, those that have written since they were heard of, and what was heard last.
-
-        Runs that are not there any more are forgotten.
-
-        Args:
-            versions: what each run wrote last.
-        """
-        self._versions = {run: heard for run, heard in self._versions.items() if run in versions}
-        return {
-            run: self._versions.get(run, 0)
-            for run, version in versions.items()
-            if run != self.run and version > self._versions.get(run, 0)
-        }
+    @property
+    def heard_of(self) -> Mapping[str, int]:
+        """What was heard last of each other run."""
+        return dict(self._versions)
 
     def hear(self, versions: Mapping[str, int], entries: Iterable[Entry]) -> tuple[Heard, ...]:
-        """What is new in what was read of others.
+        """What is new in what was read of others. Runs that there are no more are not asked for again.
 
         Args:
-            versions: what each run had written at least when it was read.
+            versions: of all runs that there are, the last thing that each is known to have written when it was read.
             entries: what was read; some of it may be known, or be this run's own.
         """
         heard: list[Heard] = []
@@ -166,9 +166,7 @@ class Bookings:
             of_slot[whose] = entry.amount
             if difference:
                 heard.append(Heard(entry.cell, difference))
-        for run, version in versions.items():
-            if run != self.run:
-                self._versions[run] = max(version, self._versions.get(run, 0))
+        self._versions = {run: max(version, self._versions.get(run, 0)) for run, version in versions.items()}
         return tuple(heard)
 
     def forget(self, now: float) -> None:

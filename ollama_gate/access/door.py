@@ -11,7 +11,7 @@ from aiohttp import web
 
 from ollama_gate.access.hosts import Hosts, is_loopback, same_host
 from ollama_gate.access.keyfile import KeyFile
-from ollama_gate.access.keys import Key, KeyRing, Right, bearer, credentials
+from ollama_gate.access.keys import Key, KeyRing, Right, SharedKeys, bearer, credentials
 from ollama_gate.access.quotas import Quotas, Usage
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import PromptCount, Rung
@@ -107,10 +107,11 @@ class Door:
 
     def __init__(
         self,
-        keys: KeyFile,
+        keys: KeyFile | SharedKeys,
         hosts: Hosts,
         *,
         rebindable: bool,
+        keyless: bool,
         clock: Callable[[], float],
         wall: Callable[[], float],
         quotas: Quotas,
@@ -122,7 +123,8 @@ class Door:
             keys: where keys come from.
             hosts: names by which the gate may be called.
             rebindable: whether being on this machine is what lets a caller in, so that foreign names are refused.
-            clock: steady seconds, for quotas.
+            keyless: whether it may stand open where there are no keys.
+            clock: seconds, for quotas.
             wall: seconds since 1970, for the end of keys.
             quotas: what was used so far.
             reread: reads the file of the keys again if it has changed; true when there are new keys to look among.
@@ -130,6 +132,7 @@ class Door:
         self._keys = keys
         self._hosts = hosts
         self._rebindable = rebindable
+        self._keyless = keyless
         self._clock = clock
         self._wall = wall
         self._reread = reread
@@ -138,7 +141,13 @@ class Door:
     @property
     def ring(self) -> KeyRing:
         """The keys in force."""
-        return self._keys.ring
+        return self._keys.ring or KeyRing()
+
+    @property
+    def shut(self) -> bool:
+        """Whether nobody gets in, because the keys are not known, or there are none where there have to be."""
+        ring = self._keys.ring
+        return ring is None or not (ring.keys or self._keyless)
 
     def admit(self, request: web.BaseRequest, right: Right, path: str, *, inference: bool) -> Caller | None:
         """Let a request in.
@@ -154,16 +163,21 @@ class Door:
 
         Raises:
             Refused: 405 for what would be a tunnel, 401 without a good key, 403 for what a caller may not do and for a
-                foreign name in Host.
+                foreign name in Host, 503 while it is shut.
         """
         if request.method in _TUNNELS:
             what = f"{request.method} is not for this gate"
             raise Refused(Refusal(405, "method_not_allowed", what, headers={"Connection": "close"}))
         host = request.headers.get("Host")
-        if self._keys.ring.keys:
+        ring = self._keys.ring
+        if ring is None or not (ring.keys or self._keyless):
+            if right is Right.NOTHING:
+                return None
+            raise Refused(_shut())
+        if ring.keys:
             if self._hosts.names and not self._hosts.trusts(host):
                 raise Refused(_foreign(host))
-            return self._known(request, right, path)
+            return self._known(request, right, path, ring)
         trusted = self._hosts.trusts(host)
         if not trusted and (self._hosts.names or (self._rebindable and _rebound(request, host, inference=inference))):
             raise Refused(_foreign(host))
@@ -171,10 +185,10 @@ class Door:
             raise Refused(_local_only(path))
         return None
 
-    def _known(self, request: web.BaseRequest, right: Right, path: str) -> Caller | None:
+    def _known(self, request: web.BaseRequest, right: Right, path: str, ring: KeyRing) -> Caller | None:
         if right is Right.NOTHING:
             return None
-        key = self._keys.ring.find(bearer(request.headers)) or self._other(request, path)
+        key = ring.find(bearer(request.headers)) or self._other(request, path)
         if why := key.over(self._wall()):
             raise Refused(_unauthorised(path, f"the key {key.name!r} is {why}; ask the operator for another one"))
         if not key.has(right):
@@ -232,6 +246,16 @@ def _foreign(host: str | None) -> Refusal:
         "unknown_host",
         f"this gate is not called {(host or '')[:100]!r}; the operator can add the name to server.hosts",
         type="permission_error",
+    )
+
+
+def _shut() -> Refusal:
+    return Refusal(
+        503,
+        "keys_unknown",
+        "nobody gets in, because this gate has not read its keys yet, or there are none; its log says why",
+        type="api_error",
+        headers={"Retry-After": "2"},
     )
 
 

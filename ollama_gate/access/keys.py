@@ -144,6 +144,23 @@ class KeyRing:
         return [key for key in self.keys if name in {key.id, key.name} and key.over(now) is None]
 
 
+class SharedKeys:
+    """The keys of a gate that shares them with others: none are known until the database has told them."""
+
+    def __init__(self, path: str) -> None:
+        """Know nothing yet.
+
+        Args:
+            path: how the place they come from is called.
+        """
+        self.path = path
+        self.ring: KeyRing | None = None
+
+    def refresh(self) -> bool:
+        """They come by themselves."""
+        return False
+
+
 def minted(like: Key, id_bytes: bytes, secret_bytes: bytes) -> tuple[str, Key]:
     """A new key that allows what another one allows.
 

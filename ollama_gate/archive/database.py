@@ -167,6 +167,9 @@ class Database:
                 found = os.fstat(descriptor)
                 if found.st_mode & 0o077:
                     os.fchmod(descriptor, 0o600)
+                if os.geteuid() == 0 and not found.st_size:
+                    owner = self.file.parent.stat()  # a service with a user of its own has to open it
+                    os.fchown(descriptor, owner.st_uid, owner.st_gid)
             finally:
                 os.close(descriptor)
         except OSError as failure:

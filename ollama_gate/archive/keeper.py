@@ -232,12 +232,8 @@ class Keeper:
             database = self._database
             if database is None:
                 database = self._database = Database(self.section.place())
-            if self.section.migrate:
-                if await migrating.migrate(database):
-                    self._log.info("archive tables made", archive=database.shown)
-            else:
-                await database.prepare()
-                await migrating.require(database)
+            if await migrating.ready(database, migrates=self.section.migrate):
+                self._log.info("archive tables made", archive=database.shown)
         except ArchiveFailed as failure:
             self._unready, self._unready_at = failure, self._clock()
             raise

@@ -55,6 +55,27 @@ async def require_known(database: Database) -> None:
         raise NotMigrated(_what_to_do(database, found))
 
 
+async def ready(database: Database, *, migrates: bool) -> bool:
+    """See to it that the tables are there and of this version.
+
+    Args:
+        database: where they are.
+        migrates: whether they may be made and altered.
+
+    Returns:
+        Whether they were.
+
+    Raises:
+        NotMigrated: they are of another version, and may not be or cannot be altered.
+        ArchiveFailed: the database cannot be reached, or its role may not.
+    """
+    if migrates:
+        return await migrate(database)
+    await database.prepare()
+    await require(database)
+    return False
+
+
 async def migrate(database: Database) -> bool:
     """Bring the tables to this version, in one transaction that others wait for.
 

@@ -43,7 +43,7 @@ def visit(address: str, work: Callable[[Store], Awaitable[T]]) -> T:
         await migrating.require(database)
         return await work(Store(database, time.time))
 
-    return asyncio.run(_opened(address, checked))
+    return asyncio.run(opened(address, checked))
 
 
 def migrate(address: str) -> tuple[str, bool]:
@@ -57,7 +57,7 @@ def migrate(address: str) -> tuple[str, bool]:
     async def work(database: Database) -> tuple[str, bool]:
         return database.shown, await migrating.migrate(database)
 
-    return asyncio.run(_opened(address, work))
+    return asyncio.run(opened(address, work))
 
 
 def problem(address: str, *, migrates: bool) -> str:
@@ -78,13 +78,14 @@ def problem(address: str, *, migrates: bool) -> str:
     if file is not None and not os.access(file, os.R_OK | os.W_OK):
         return ""  # made when the gate starts, or the service's own
     try:
-        asyncio.run(_opened(address, ask))
+        asyncio.run(opened(address, ask))
     except ArchiveFailed as failure:
         return str(failure)
     return ""
 
 
-async def _opened(address: str, work: Callable[[Database], Awaitable[T]]) -> T:
+async def opened(address: str, work: Callable[[Database], Awaitable[T]]) -> T:
+    """What `work` returns, with time enough for it; the database is closed afterwards."""
     database = Database(address, within=_WITHIN)
     try:
         return await work(database)

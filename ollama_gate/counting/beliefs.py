@@ -7,7 +7,7 @@ from datetime import datetime
 
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.counting.known import Known
-from ollama_gate.counting.learned import LearnedBook
+from ollama_gate.counting.learned import Learned, LearnedBook, merged
 from ollama_gate.counting.selfcheck import differing_probe
 from ollama_gate.counting.trust import Drift, Trust, compare, learn
 from ollama_gate.errors import RenderError
@@ -65,6 +65,13 @@ class Beliefs:
         known.learn_image(count, images, reported)
         self._book.put(known.key, known.learned)
         self._report(known.card, count.rung, compare(Basis.ESTIMATED, count.tokens, count.at_most, reported))
+
+    def take(self, known: Known, learned: Learned) -> None:
+        """Take over what another gate learned of a model."""
+        both = merged(known.learned, learned)
+        if both != known.learned:
+            known.checked, known.image_tokens = both.checked, both.image_tokens
+            self._believe(known, both.trust)
 
     async def agrees(self, known: Known, room: Window) -> bool:
         """Whether text made here is Ollama's as far as is known; a loaded model is checked first, once."""

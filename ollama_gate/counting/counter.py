@@ -7,7 +7,7 @@ the count, and what it says is believed over what was believed before.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from ollama_gate.counting import bound
 from ollama_gate.counting.beliefs import Ask, Beliefs
 from ollama_gate.counting.detail import Detail, detail
 from ollama_gate.counting.known import Known, inputs_bounded, says_nothing
-from ollama_gate.counting.learned import LearnedBook
+from ollama_gate.counting.learned import Learned, LearnedBook, merged, remembered_as
 from ollama_gate.counting.measuring import Meter, Tokenizers, images_in
 from ollama_gate.counting.policy import CountingPolicy, uncountable
 from ollama_gate.counting.remembered import RememberedCounts, key_of
@@ -95,6 +95,22 @@ class Counter:
             now=now,
         )
 
+    def learned(self) -> dict[str, Learned]:
+        """What is known of each model, those of earlier runs included, by what it is remembered by."""
+        return self._book.all()
+
+    def hear(self, theirs: Mapping[str, Learned]) -> None:
+        """Take over what was learned elsewhere; of what is known here too, the worse counts."""
+        for key, learned in theirs.items():
+            mine = self._book.get(key)
+            if mine is None:
+                self._book.put(key, learned)
+            elif (both := merged(mine, learned)) != mine:
+                self._book.put(key, both)
+        for known in self._models.values():
+            if known.key in theirs:
+                self._beliefs.take(known, theirs[known.key])
+
     def close(self) -> None:
         """Let the threads end; counts under way finish unheard."""
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -121,7 +137,7 @@ class Counter:
             if len(self._models) >= 256:
                 self._models.pop(next(iter(self._models)))
             found = self._models[key] = Known.of(card, version)
-            found.key = " ".join(filter(None, (*key, self._tokenizers.mark(card))))
+            found.key = remembered_as(*key, self._tokenizers.mark(card))
             found.remember(self._book.get(found.key))
         retry = found.failed_at is not None and self._clock() - found.failed_at > 60.0
         if found.meter is None and found.preparing is None and (found.failed_at is None or retry):

@@ -26,6 +26,7 @@ _MOST: Final = 1024
 """Models that are remembered; the one that was met first goes."""
 _LONGEST: Final = 4 << 20
 """Bytes of a file that is read."""
+_FILE: Final = "file:"
 KEEP_EVERY: Final = 30.0
 """Seconds between two writes, at least."""
 
@@ -41,6 +42,23 @@ class Learned:
     """Whether the rendering here was compared with Ollama's."""
     image_tokens: float | None = None
     """Tokens of one image."""
+
+
+def remembered_as(digest: str, mode: str, version: str, file: str) -> str:
+    """What a model is remembered by.
+
+    Args:
+        digest: the model's.
+        mode: how its prompts are rendered.
+        version: Ollama's; empty where that is not known.
+        file: of a tokenizer that is not the model's own; empty for that.
+    """
+    return " ".join(filter(None, (digest, mode, version, file and f"{_FILE}{file}")))
+
+
+def of_a_file(key: str) -> bool:
+    """Whether a model is remembered with a tokenizer of this machine's, of which others know nothing."""
+    return f" {_FILE}" in key
 
 
 def merged(mine: Learned, theirs: Learned) -> Learned:

@@ -60,12 +60,13 @@ async def _live(*_: object) -> web.Response:
 
 
 async def _health(gate: "Gate", *_: object) -> web.Response:
-    """Whether the gate lives, and whether it can serve: 503 while Ollama does not answer."""
+    """Whether the gate lives, and whether it can serve: 503 while Ollama does not answer, or keys are not known."""
     wiring = gate.wiring
     up = await wiring.look_at_upstream()
+    shut = gate.entrance.door.shut
     told: dict[str, Any] = {
         "live": True,
-        "ready": up,
+        "ready": up and not shut,
         "version": __version__,
         "upstream": {"url": wiring.config.upstream.url, "up": up, "version": wiring.catalog.version},
     }
@@ -73,7 +74,9 @@ async def _health(gate: "Gate", *_: object) -> web.Response:
         told["upstream"]["warning"] = warning
     if not up:
         told["upstream"]["problem"] = wiring.problem
-    return _told(told, 200 if up else 503)
+    if shut:
+        told["problem"] = "nobody gets in: the keys have not been read, or there are none"
+    return _told(told, 200 if told["ready"] else 503)
 
 
 async def _metrics(gate: "Gate", *_: object) -> web.Response:

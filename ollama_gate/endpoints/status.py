@@ -46,6 +46,7 @@ def told(gate: "Gate") -> dict[str, Any]:
             "enabled": archive is not None,
             "problem": archive.problem or None if archive is not None else None,
         },
+        "shared": gate.exchange.status() if gate.exchange is not None else {"enabled": False, "problem": None},
         "models": [_model(wiring, card) for card in wiring.catalog.known()],
     }
 

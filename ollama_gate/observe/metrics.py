@@ -109,6 +109,10 @@ class Metrics:
         self.archive_stored_bytes = gauge(
             "archive_stored_bytes", "What the archive holds, compressed, when it was looked at last."
         )
+        self.shared_failures = counter("shared_failures", "Times that keys and usage could not be shared.")
+        self.shared_behind_seconds = gauge(
+            "shared_behind_seconds", "How long nothing was shared with other gates; 0 while it works, or is off."
+        )
         self.in_flight = gauge("in_flight", "Inference requests under way.")
         self.upstream_up = gauge("upstream_up", "1 when Ollama answered last, else 0.")
         self._models: set[str] = set()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from ollama_gate.access.bookings import DAY, SPANS, Bookings, Cell, Entry, Telling
+from ollama_gate.access.bookings import DAY, SPANS, Bookings, Cell, Entry, Telling, newer
 from ollama_gate.access.keys import Key, KeyRing
 from ollama_gate.access.quotas import Quotas, Window
 from support.keyring import a_key
@@ -37,7 +37,7 @@ class Table:
 
 def listens(mine: Bookings, table: Table) -> tuple[Any, ...]:
     versions = dict(table.runs)
-    return mine.hear(versions, table.since(mine.newer(versions)))
+    return mine.hear(versions, table.since(newer(versions, mine.heard_of)))
 
 
 class Gates(RuleBasedStateMachine):
@@ -107,9 +107,8 @@ class Gates(RuleBasedStateMachine):
         for telling in self.under_way:
             self.table.write(telling)
         for gate in self.gates:
-            telling = gate.telling()
-            if telling is not None:
-                self.table.write(telling)
+            if (last := gate.telling()) is not None:
+                self.table.write(last)
         for number in range(3):
             self.read(number)
         whole = {key: self.booked[key] - self.lost[key] for key in "ab"}
@@ -205,9 +204,7 @@ def test_a_window_holds_what_it_hears_in_order_and_nothing_of_it_for_longer_than
         assert numbers == sorted(set(numbers))
         assert max(numbers, default=0) <= now
     assert window.used(now) == sum(amount for number, amount in heard if number + 1 > now - 60)
-    assert window.used(now + later) == sum(
-        amount for number, amount in heard if min(number, 20) + 1 > now + later - 60
-    )
+    assert window.used(now + later) == sum(amount for number, amount in heard if min(number, 20) + 1 > now + later - 60)
     assert window.used(now + 62) == 0
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.access.quotas import DAY, MINUTE, Quotas, Window
+from ollama_gate.access.bookings import DAY, MINUTE
+from ollama_gate.access.quotas import Quotas, Window
 from ollama_gate.errors import Refusal, Refused
 from support.keyring import a_key
 
