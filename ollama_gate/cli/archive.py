@@ -242,7 +242,7 @@ def migrate(path: Path | None, url: str | None) -> None:
     from ollama_gate.archive import offline  # noqa: PLC0415 - not for the help
 
     address, _ = _address(path, url)
-    shown, done = _asked(lambda: offline.migrate(address))
+    shown, done = asked(lambda: offline.migrate(address))
     click.echo(f"{shown}: {'the tables were made' if done else 'nothing to do'}")
 
 
@@ -263,12 +263,12 @@ def _run(path: Path | None, url: str | None, work: "Callable[[Store], Awaitable[
     address, config = _address(path, url)
     off = "" if config.archive.enabled else " (archive.enabled is false)"
     try:
-        return _asked(lambda: offline.visit(address, work))
+        return asked(lambda: offline.visit(address, work))
     except offline.NoArchive as missing:
         raise Unusable(f"there is no archive at {missing}{off}: name the gate's with --url or --config") from missing
 
 
-def _asked(work: Callable[[], T]) -> T:
+def asked(work: Callable[[], T]) -> T:
     """What an archive answers; what it fails with becomes an exit code."""
     from ollama_gate.archive.migrating import NotMigrated  # noqa: PLC0415 - not for the help
     from ollama_gate.archive.packing import Damaged  # noqa: PLC0415 - likewise

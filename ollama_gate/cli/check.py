@@ -62,14 +62,22 @@ def report(findings: list[Finding], before: Front, seen: Seen | None, code: int)
 
 
 def archived(config: Config) -> list[Finding]:
-    """What is wrong with the archive, where there is one."""
-    if not config.archive.enabled:
+    """What is wrong with the database of the archive and of what gates share, where there is one."""
+    if not (config.archive.enabled or config.shared.enabled):
         return []
     from ollama_gate.archive import offline  # noqa: PLC0415 - only where there is one
 
     problem = offline.problem(config.archive.place(), migrates=config.archive.migrate)
-    fix = "conversations over their budget are refused until it is put right: docs/archive.md"
-    return [Finding(Level.ERROR, "archive", problem, fix)] if problem else []
+    if not problem:
+        return []
+    found: list[Finding] = []
+    if config.archive.enabled:
+        fix = "conversations over their budget are refused until it is put right: docs/archive.md"
+        found.append(Finding(Level.ERROR, "archive", problem, fix))
+    if config.shared.enabled:
+        fix = "a gate that starts lets nobody in, and one that runs keeps the keys it knows: docs/operate.md"
+        found.append(Finding(Level.ERROR, "shared", problem, fix))
+    return found
 
 
 def show(findings: list[Finding], before: Front, seen: Seen | None) -> None:

@@ -35,6 +35,7 @@ def heard(status: Mapping[str, Any]) -> Iterator[Finding]:
     for section, level, fix in (
         ("log", Level.WARNING, "docs/operate.md: Ollama's own log"),
         ("archive", Level.ERROR, "see the gate's log; docs/archive.md"),
+        ("shared", Level.ERROR, "see the gate's log; docs/operate.md: several gates"),
     ):
         told = mapping(status, section)
         for text in (told.get("alert"), told.get("problem")):

@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
-from ollama_gate.access.keyfile import locked, read, write
+from ollama_gate.access.keyfile import read
 from ollama_gate.access.keys import MOST_PRIORITY, Key, KeyRing, Limits, minted, name_fault, pattern_fault, prefix
 from ollama_gate.cli import Unusable
-from ollama_gate.cli.options import as_time, config_option, configuration, json_option
+from ollama_gate.cli.kept import Kept, kept_at
+from ollama_gate.cli.options import as_time, config_option, json_option
 from ollama_gate.cli.output import write_json
 from ollama_gate.config.units import parse_duration
 
@@ -26,8 +27,9 @@ _DAY = 86400.0
 def command() -> None:
     """Make, list, revoke and replace the keys that clients show.
 
-    A gate that runs takes a change up within a second. As soon as one key was
-    made, nobody gets in without one.
+    A gate that runs takes a change up within a second, gates that share their
+    keys (shared.enabled) within two. As soon as one key was made, nobody gets
+    in without one.
     """
 
 
@@ -84,14 +86,16 @@ def add(
             counts=counts,
         )
     )
-    file = _file(path)
-    with locked(file):
-        ring = read(file)[0]
+
+    def with_it(ring: KeyRing) -> KeyRing:
         if ring.named(name, now):
             raise Unusable(f"there is a key {name!r} already: rotate or revoke it, or take another name")
-        write(file, ring.with_key(key))
-    _show_new(text, key, file, now, as_json=as_json)
-    if not ring.keys:
+        return ring.with_key(key)
+
+    kept = kept_at(path)
+    before = kept.change(with_it)
+    _show_new(text, key, kept, now, as_json=as_json)
+    if not before:
         click.echo("From now on every client needs a key. How each is told one: docs/security.md", err=True)
 
 
@@ -102,13 +106,14 @@ def add(
 def list_(path: Path | None, *, everything: bool, as_json: bool) -> None:
     """List the keys; what they are made of is not kept."""
     now = time.time()
-    file = _file(path)
-    keys = [key for key in read(file)[0].keys if everything or key.over(now) is None]
+    kept = kept_at(path)
+    ring = kept.read()
+    keys = [key for key in ring.keys if everything or key.over(now) is None]
     if as_json:
         write_json([_told(key, now) for key in keys])
         return
     if not keys:
-        click.echo(f"There are no keys in {file}.{_closed(file, now)}")
+        click.echo(f"There are no keys in {kept.place}.{_closed(ring, kept, now)}")
         return
     rows = [("name", "key", "state", "models", "may", "limits"), *(_row(key, now) for key in keys)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -123,28 +128,27 @@ def list_(path: Path | None, *, everything: bool, as_json: bool) -> None:
 def revoke(name: str, path: Path | None, *, as_json: bool) -> None:
     """Let the key NAME (or id) open nothing any more."""
     now = time.time()
-    file = _file(path)
-    with locked(file):
-        ring = read(file)[0]
-        found = _found(ring, name, now, file)
-        for key in found:
+    kept = kept_at(path)
+
+    def without(ring: KeyRing) -> KeyRing:
+        for key in _found(ring, name, now, kept):
             ring = ring.with_key(replace(key, revoked=now))
-        write(file, ring)
+        return ring
+
+    before = kept.change(without)
+    found = before.named(name, now)
     if as_json:
         write_json([_told(replace(key, revoked=now), now) for key in found])
     else:
-        click.echo("\n".join(f"{key.name} ({prefix(key)}…) is revoked." for key in found) + _closed(file, now))
+        told = "\n".join(f"{key.name} ({prefix(key)}…) is revoked." for key in found)
+        click.echo(told + _closed(without(before), kept, now))
 
 
-def _closed(file: Path, now: float) -> str:
-    """What it means that no key of a file is in force; empty where one is, or none was ever made."""
-    keys = read(file)[0].keys
-    if not keys or any(key.over(now) is None for key in keys):
+def _closed(ring: KeyRing, kept: Kept, now: float) -> str:
+    """What it means that no key is in force; empty where one is, or none was ever made."""
+    if not ring or any(key.over(now) is None for key in ring.keys):
         return ""
-    return (
-        "\nNo key is in force, so nobody gets in. Add one, or remove that file and restart the gate, to serve without "
-        f"keys again: {file}"
-    )
+    return f"\nNo key is in force, so nobody gets in. Add one, or {kept.undone}"
 
 
 @command.command()
@@ -161,20 +165,41 @@ def _closed(file: Path, now: float) -> str:
 def rotate(name: str, path: Path | None, grace: float, *, as_json: bool) -> None:
     """Replace the key NAME (or id) by a new one with the same rights, and show that."""
     now = time.time()
-    file = _file(path)
-    with locked(file):
-        ring = read(file)[0]
-        found = _found(ring, name, now, file)
-        text, key = _fresh(replace(found[-1], created=now))
+    kept = kept_at(path)
+    made: list[tuple[str, Key]] = []
+
+    def renewed(ring: KeyRing) -> KeyRing:
+        found = _found(ring, name, now, kept)
+        made.append(_fresh(replace(found[-1], created=now)))
         for old in found:
             ends = now + grace if old.expires is None else min(now + grace, old.expires)
             ring = ring.with_key(replace(old, expires=ends) if grace else replace(old, revoked=now))
-        write(file, ring.with_key(key))
-    _show_new(text, key, file, now, as_json=as_json)
+        return ring.with_key(made[-1][1])
+
+    kept.change(renewed)
+    _show_new(*made[-1], kept, now, as_json=as_json)
 
 
-def _file(path: Path | None) -> Path:
-    return configuration(path)[0].access.keys
+@command.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@config_option
+def import_(file: Path, path: Path | None) -> None:
+    """Take over the keys of FILE, the one of a gate that had its own, where they are not there yet.
+
+    Clients go on with the keys that they have, and a key that was revoked stays revoked.
+    """
+    taken = read(file)[0].keys
+    if not taken:
+        raise Unusable(f"there are no keys in {file}")
+    kept = kept_at(path)
+
+    def with_them(ring: KeyRing) -> KeyRing:
+        there = frozenset(key.id for key in ring.keys)
+        return KeyRing((*ring.keys, *(key for key in taken if key.id not in there)))
+
+    before = kept.change(with_them)
+    added = len(with_them(before).keys) - len(before.keys)
+    click.echo(f"{added} of {len(taken)} keys were taken over into {kept.place}.")
 
 
 def _fresh(like: Key) -> tuple[str, Key]:
@@ -182,10 +207,10 @@ def _fresh(like: Key) -> tuple[str, Key]:
     return minted(like, secrets.token_bytes(8), secrets.token_bytes(32))
 
 
-def _found(ring: KeyRing, name: str, now: float, file: Path) -> list[Key]:
+def _found(ring: KeyRing, name: str, now: float, kept: Kept) -> list[Key]:
     found = ring.named(name, now)
     if not found:
-        raise Unusable(f"there is no key {name!r} in force in {file}")
+        raise Unusable(f"there is no key {name!r} in force in {kept.place}")
     return found
 
 
@@ -201,12 +226,12 @@ def _when(text: str, now: float) -> float:
     return now + seconds
 
 
-def _show_new(text: str, key: Key, file: Path, now: float, *, as_json: bool) -> None:
+def _show_new(text: str, key: Key, kept: Kept, now: float, *, as_json: bool) -> None:
     if as_json:
         write_json({**_told(key, now), "key": text})
         return
     click.echo(text)
-    click.echo(f"That is the key of {key.name}. It is shown this once: {file} holds its hash.", err=True)
+    click.echo(f"That is the key of {key.name}. It is shown this once: {kept.place} holds its hash.", err=True)
 
 
 def _told(key: Key, now: float) -> dict[str, Any]:

@@ -138,9 +138,8 @@ def _alerts(status: Mapping[str, Any]) -> Iterator[Text]:
         for alert in mappings(mapping(status, "memory"), "alerts")
     ]
     told += [text for text in (mapping(status, "log").get("alert"), mapping(status, "log").get("problem")) if text]
-    told += [
-        text for text in (mapping(status, "upstream").get("warning"), mapping(status, "archive").get("problem")) if text
-    ]
+    problems = (mapping(status, section).get("problem") for section in ("archive", "shared"))
+    told += [text for text in (mapping(status, "upstream").get("warning"), *problems) if text]
     for text in told:
         yield Text(f"! {text}", style="bold red")
 

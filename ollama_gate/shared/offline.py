@@ -13,8 +13,8 @@ from ollama_gate.config import archive
 from ollama_gate.shared import keyring
 
 
-def read(section: archive.Archive) -> tuple[str, KeyRing]:
-    """Which database that is, and the keys in it.
+def read(section: archive.Archive) -> KeyRing:
+    """The keys.
 
     Raises:
         NotMigrated: its tables are not of this version.
@@ -22,9 +22,9 @@ def read(section: archive.Archive) -> tuple[str, KeyRing]:
         BadKeyFile: what is stored is not of this version.
     """
 
-    async def work(database: Database) -> tuple[str, KeyRing]:
+    async def work(database: Database) -> KeyRing:
         await migrating.ready(database, migrates=section.migrate)
-        return database.shown, keyring.ring_of(await database.at_once(keyring.rows))
+        return keyring.ring_of(await database.at_once(keyring.rows))
 
     return asyncio.run(opened(section.place(), work))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ollama_gate import __version__
 from ollama_gate.app import Gate
 from ollama_gate.counting import learned as module
-from ollama_gate.counting.learned import Learned, LearnedBook, _read, place
+from ollama_gate.counting.learned import Learned, LearnedBook, _read, merged, place
 from ollama_gate.counting.trust import Trust
 from ollama_gate.rehearsal import Rehearsal
 from support.gate import running_gate
@@ -184,3 +184,28 @@ async def test_a_reload_goes_on_with_what_was_learned(tmp_path: Path) -> None:
         ollama.service.scheduler.clear()
         await gate.reload(lambda: gate.config)
         assert (await counted(gate))["rung"] == "exact"
+
+
+TRUSTS = st.builds(
+    Trust,
+    rendering=st.booleans(),
+    vocabulary=st.booleans(),
+    bound=st.booleans(),
+    agreed=st.integers(0, 3),
+    ratio=st.none() | st.floats(0.5, 2.0),
+    samples=st.integers(0, 3),
+    why=st.sampled_from(["", "this", "that"]),
+)
+LEARNED = st.builds(Learned, TRUSTS, st.booleans(), st.none() | st.floats(1.0, 900.0))
+
+
+@given(LEARNED, LEARNED, LEARNED)
+def test_what_gates_learned_is_merged_at_its_worst_in_any_order(one: Learned, two: Learned, three: Learned) -> None:
+    both = merged(one, two)
+    assert both == merged(two, one) == merged(both, one)
+    assert merged(both, three) == merged(one, merged(two, three))
+    for each in (one, two):
+        if each.trust.ratio is not None:
+            assert both.trust.margin(0.25) >= each.trust.margin(0.25)
+        assert all(mine <= theirs for mine, theirs in zip(both.trust.beliefs, each.trust.beliefs, strict=True))
+        assert (both.image_tokens or 0) >= (each.image_tokens or 0)
