@@ -8,7 +8,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from sqlalchemy import text
@@ -22,7 +21,7 @@ from ollama_gate.compaction.originals import ArchiveFailed, Checkpoint
 from ollama_gate.config.archive import SQLITE, Archive
 from ollama_gate.observe import log
 from ollama_gate.observe.metrics import Metrics
-from support.archives import KINDS, Clock, database_url, needs_postgresql, opened, said, talk
+from support.archives import KINDS, Clock, database_url, needs_postgresql, opened, said, talk, through
 from support.waiting import until
 
 CHECKPOINT = Checkpoint(("a" * 32,), 1, b"{}", "c" * 32)
@@ -184,50 +183,11 @@ async def test_limits_of_nothing_are_no_limits(kind: str, tmp_path: Path) -> Non
         assert (await keeper.purge()).conversations == 0
 
 
-class Forwarder:
-    """A port that leads to a database, until it does not."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._to = (host, port)
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.port = 0
-
-    async def open(self) -> None:
-        self._server = await asyncio.start_server(self._join, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
-
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(*self._to)
-        self._writers |= {writer, far_writer}
-        await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
-        self._writers -= {writer, far_writer}
-
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        except ConnectionError:
-            pass
-        writer.close()
-
-
 @needs_postgresql
 async def test_a_database_that_goes_away_and_comes_back(tmp_path: Path) -> None:
-    async with database_url("postgresql", tmp_path) as url:
-        parts = urlsplit(url)
-        forwarder, clock = Forwarder(parts.hostname or "", parts.port or 5432), Clock()
-        await forwarder.open()
-        who = parts.netloc.rpartition("@")[0]
-        through = urlunsplit(parts._replace(netloc=f"{who}@127.0.0.1:{forwarder.port}"))
-        async with keeper_for(through, clock=clock) as keeper:
+    clock = Clock()
+    async with database_url("postgresql", tmp_path) as url, through(url) as (forwarder, way):
+        async with keeper_for(way, clock=clock) as keeper:
             await keeper.keep("talk", "m", talk(2))
             await forwarder.close()
             with pytest.raises(ArchiveFailed):
@@ -236,7 +196,6 @@ async def test_a_database_that_goes_away_and_comes_back(tmp_path: Path) -> None:
             clock.now += 3
             await keeper.keep("talk", "m", talk(4))
             assert keeper.problem == ""
-        await forwarder.close()
         async with opened(url) as database, database.reading() as connection:
             assert await connection.scalar(text("SELECT count(*) FROM gate_message")) == 4
 

@@ -3,12 +3,14 @@
 OLLAMA_GATE_TEST_POSTGRES is the address of a database whose role may create schemas; each test gets one of its own.
 """
 
+import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped]
 import pytest
@@ -49,6 +51,56 @@ async def database_url(kind: str, directory: Path) -> AsyncIterator[str]:
         await connection.execute(f"DROP SCHEMA {schema} CASCADE")
     finally:
         await connection.close()
+
+
+class Forwarder:
+    """A port that leads to a database, until it does not."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._to = (host, port)
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.port = 0
+
+    async def open(self) -> None:
+        """Lead there, on the same port as before."""
+        self._server = await asyncio.start_server(self._join, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Cut what is under way, and lead nowhere."""
+        assert self._server is not None
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._to)
+        self._writers |= {writer, far_writer}
+        await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
+        self._writers -= {writer, far_writer}
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        writer.close()
+
+
+@asynccontextmanager
+async def through(url: str) -> AsyncIterator[tuple[Forwarder, str]]:
+    """A way to a database that can be cut, and the address of it."""
+    parts = urlsplit(url)
+    forwarder = Forwarder(parts.hostname or "", parts.port or 5432)
+    await forwarder.open()
+    who = parts.netloc.rpartition("@")[0]
+    try:
+        yield forwarder, urlunsplit(parts._replace(netloc=f"{who}@127.0.0.1:{forwarder.port}"))
+    finally:
+        await forwarder.close()
 
 
 @asynccontextmanager
