@@ -297,7 +297,7 @@ _OWN: Final[Mapping[str, Mapping[str, Any]]] = {
             "summary": "Whether the gate lives and Ollama answers.",
             "responses": {
                 "200": _answer({"$ref": "#/components/schemas/Health"}, "Ollama answers."),
-                "503": _answer({"$ref": "#/components/schemas/Health"}, "It does not."),
+                "503": _answer({"$ref": "#/components/schemas/Health"}, "It does not, or nobody gets in."),
             },
         }
     },
