@@ -1,3 +1,4 @@
+import contextlib
 import json
 import re
 
@@ -6,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ollama_gate.wire import repair as mending
 from ollama_gate.wire.repair import TooBroken, repair
 
 
@@ -73,6 +75,30 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=12).map(b"".join))
 def test_text_is_mended_as_go_mends_it(inside: bytes) -> None:
     assert orjson.loads(repair(b'["' + inside + b'"]')) == [go_text(inside)]
+
+
+@given(st.lists(PIECES, max_size=40).map(b"".join), st.integers(2, 40))
+def test_it_is_mended_the_same_in_pieces_of_any_size(inside: bytes, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mending, "_PIECE", size)
+        assert orjson.loads(repair(b'["' + inside + b'"]')) == [go_text(inside)]
+
+
+@pytest.mark.parametrize(
+    "run", [b"\xe6\xbc\xa2", b"\x80", b"\xff", b"a", b"\\\\", b"\\ud83d", b"\\ude00", b"\\ud83d\\ude00", b"\\u0041"]
+)
+def test_nothing_long_is_mended_in_one_go(run: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    mended = mending._mended
+
+    def noted(raw: bytes) -> tuple[bytes, int, int]:
+        lengths.append(len(raw))
+        return mended(raw)
+
+    monkeypatch.setattr(mending, "_mended", noted)
+    with contextlib.suppress(TooBroken):
+        repair(b'{"a":"' + run * (1_000_000 // len(run)) + b'\xff"}')
+    assert max(lengths) < 66_000
 
 
 @pytest.mark.parametrize(
