@@ -117,8 +117,13 @@ BODIES: Final = {
     "9 MB in 18 000 messages": Body("/api/chat", lambda: _chat(_talk(18_000, 70))),
     "4 MB in 3000 messages": Body("/api/chat", lambda: _chat(_talk(3000, 190)), row="hold messages"),
     "the same, compacted": Body("/api/chat", lambda: _chat(_talk(3000, 190), steps.LONG), row="hold messages"),
-    "400 000 values": Body(
-        "/api/chat", lambda: _chat(_talk(1, 1), format={"enum": list(range(400_000))}), row="hold messages"
+    "290 000 values": Body(
+        "/api/chat", lambda: _chat(_talk(1, 1), format={"enum": list(range(290_000))}), row="hold messages"
+    ),
+    "75 000 keys": Body(
+        "/api/chat",
+        lambda: _chat(_talk(1, 1), format={str(at): 1 for at in range(75_000)}),
+        row="hold messages",
     ),
 }
 

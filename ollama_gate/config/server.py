@@ -63,10 +63,11 @@ class Server(Section):
     )
     max_text: Size = key(
         10 * MIB,
-        "Most of an inference request that is not images in base64; more than any window holds is answered 413.",
+        "Most of an inference request that is not images in base64; more than any window holds is answered 413. "
+        "It can only be lowered: while 10 MiB are read, everybody else waits, for some 25 ms.",
         unit="size",
         ge=KIB,
-        le=64 * MIB,
+        le=10 * MIB,
     )
     max_header: Size = key(
         64 * KIB, "Largest request line or header field. A larger one is answered 400.", unit="size", ge=4 * KIB, le=MIB

@@ -34,6 +34,7 @@ from ollama_gate.dialects.translation import (
     think_of_effort,
 )
 from ollama_gate.requests import InferenceRequest, Json, Kind
+from ollama_gate.wire.body import Census
 
 FIELDS: Final = frozenset(
     {
@@ -197,6 +198,7 @@ def _format(body: Json, notes: list[str]) -> Any:
 
 def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
     names = _names_of_calls(messages)
+    census = Census()
     native: list[dict[str, Any]] = []
     for message in messages:
         role = text(message, "role", _MESSAGE)
@@ -214,12 +216,12 @@ def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
             # Each part is a message of its own, and what belongs to the whole goes to the last one: that is how Ollama
             # renders it, so that is how it is counted.
             native.extend(_message_of_part(role, part) for part in content)
-            if calls := _calls(message):
+            if calls := _calls(message, census):
                 if not content:  # Ollama hands the calls to whoever spoke before
                     native.append({"role": role, "content": ""})
                 _complete(native[-1], reasoning, calls, tool_name, call_id)
             continue
-        calls = _calls(message)
+        calls = _calls(message, census)
         if not isinstance(content, str):
             # Tool calls excuse any content; with them a wrong one counts as none.
             if calls is None:
@@ -285,7 +287,7 @@ def _raw_calls(message: Json) -> list[Json] | None:
     return [element(call, _MESSAGE, "tool_calls", "openai.ToolCall") for call in calls]
 
 
-def _calls(message: Json) -> list[dict[str, Any]] | None:
+def _calls(message: Json, census: Census) -> list[dict[str, Any]] | None:
     """An earlier answer's calls, their arguments as objects; None when the message has no list of calls."""
     calls = _raw_calls(message)
     if calls is None:
@@ -295,7 +297,7 @@ def _calls(message: Json) -> list[dict[str, Any]] | None:
         function = record(call, "function", _CALL, _FUNCTION_TYPE) or {}
         arguments = text(function, "arguments", _FUNCTION)
         try:
-            parsed = parsed_arguments(arguments)
+            parsed = parsed_arguments(arguments, census)
         except ValueError:
             raise bad_request("invalid tool call arguments") from None
         native.append(native_call(text(call, "id", _CALL), text(function, "name", _FUNCTION), parsed))

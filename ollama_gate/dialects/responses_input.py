@@ -14,6 +14,7 @@ from ollama_gate.dialects.tool_calls import native_call, parsed_arguments
 from ollama_gate.dialects.translation import quoted
 from ollama_gate.errors import Refused
 from ollama_gate.requests import Json
+from ollama_gate.wire.body import Census
 
 T = TypeVar("T")
 
@@ -181,7 +182,7 @@ def _decoded_part(value: Any) -> _Part:
 
 def _convert(decoded: list[_Item], messages: list[dict[str, Any]]) -> None:
     """Turn items into messages and append them; what belongs to one assistant turn becomes one message."""
-    thinking = ""
+    thinking, census = "", Census()
     for index, item in enumerate(decoded):
         match item:
             case _Reasoning():
@@ -197,7 +198,7 @@ def _convert(decoded: list[_Item], messages: list[dict[str, Any]]) -> None:
             case _Call():
                 if not messages or messages[-1]["role"] != "assistant":
                     messages.append({"role": "assistant", "content": ""})
-                messages[-1].setdefault("tool_calls", []).append(_native_call(item))
+                messages[-1].setdefault("tool_calls", []).append(_native_call(item, census))
                 if thinking:
                     messages[-1]["thinking"] = thinking
                     thinking = ""
@@ -233,9 +234,9 @@ def _merged(message: Mapping[str, Any], following: _Item | None, messages: list[
     return True
 
 
-def _native_call(call: _Call) -> dict[str, Any]:
+def _native_call(call: _Call, census: Census) -> dict[str, Any]:
     try:
-        arguments = parsed_arguments(call.arguments) if call.arguments else {}
+        arguments = parsed_arguments(call.arguments, census) if call.arguments else {}
     except ValueError as error:
         raise bad_request(f"failed to parse function call arguments: {error}") from None
     return native_call(call.call_id, call.name, arguments)

@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from ollama_gate.dialects.go_json import go_json
+from ollama_gate.wire.body import Census
 from ollama_gate.wire.repair import repair
 
 _WRITABLE: Final = 254
@@ -64,13 +65,19 @@ def native_call(call_id: str, name: str, arguments: Mapping[str, Any] | None) ->
     return call
 
 
-def parsed_arguments(text: str) -> dict[str, Any] | None:
+def parsed_arguments(text: str, census: Census) -> dict[str, Any] | None:
     """The object that an arguments text holds; None for the text `null`.
+
+    Args:
+        text: JSON, which was a string to whoever parsed the body.
+        census: of all such texts in one request.
 
     Raises:
         ValueError: it is no JSON object, or one that could not be written again.
+        Refused: 400, all of them together hold more than one body may.
     """
     raw = text.encode()
+    census.take(raw)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:

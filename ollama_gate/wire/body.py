@@ -27,15 +27,81 @@ _BACKSLASH: Final = ord("\\")
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """How much a body may ask of the gate before anything is known about it."""
+    """How much a body may ask of the gate before anything is known about it.
 
-    values: int = 500_000
-    """Strings, and values of any kind, in the whole body. Each costs up to a hundred bytes of memory."""
+    The parser keeps the interpreter from its first byte to its last, and memory goes by values, not by bytes.
+    """
+
+    values: int = 300_000
+    """Strings, and values of any kind, in the whole body: the tokens of a context among them. Each costs up to a
+    hundred bytes of memory."""
+    keys: int = 80_000
+    """Keys of all objects. One that stands beside many others costs as much time as ten values."""
     objects: int = 20_000
     """Objects in the whole body: messages, calls, parts, schemas. Each costs time in every stage that looks at them."""
 
+    @property
+    def harmless(self) -> int:
+        """Bytes of text that cannot hold too much: a value takes two of them at least, an object three, a key four."""
+        return min(2 * self.values, 3 * self.objects, 4 * self.keys)
+
 
 DEFAULT_LIMITS = BodyLimits()
+
+
+class Census:
+    """What JSON texts that belong together hold so far, held against limits before they are parsed."""
+
+    __slots__ = ("_bytes", "_keys", "_limits", "_objects", "_values")
+
+    def __init__(self, limits: BodyLimits = DEFAULT_LIMITS) -> None:
+        """Nothing yet."""
+        self._limits = limits
+        self._bytes = self._values = self._keys = self._objects = 0
+
+    def take(self, text: bytes) -> None:
+        """Add a text. It is looked at in pieces, so that other threads run meanwhile.
+
+        Raises:
+            Refused: 400 `invalid_json`, there are too many values, keys or objects now.
+        """
+        self._bytes += len(text)
+        limits = self._limits
+        if self._bytes <= limits.harmless:
+            return
+        # In JSON a backslash stands inside strings only, so a run of them begins with an escape: taking pairs away from
+        # the left, then escaped quotes, leaves each quote a delimiter.
+        at = quotes = 0
+        while at < len(text):
+            end = min(at + _PIECE, len(text))
+            while end < len(text) and text[end - 1] == _BACKSLASH:
+                end += 1
+            runs = text[at:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+            structure = b"".join(runs[quotes % 2 :: 2])
+            quotes += len(runs) - 1
+            begun = structure.count(b"{")
+            self._objects += begun
+            self._keys += structure.count(b":")
+            self._values += structure.count(b",") + structure.count(b"[") + begun
+            if self._values > limits.values:
+                raise _invalid(f"The request body has more than {limits.values} values.")
+            if self._keys > limits.keys:
+                raise _invalid(f"The request body has more than {limits.keys} keys.")
+            if self._objects > limits.objects:
+                raise _invalid(f"The request body has more than {limits.objects} objects.")
+            at = end
+
+
+def _surely_few(text: bytes, limits: BodyLimits) -> bool:
+    """Whether a text stays within the limits even if all marks in its strings were structure; cheap to say."""
+    values = keys = objects = 0
+    for at in range(0, len(text), _PIECE):
+        piece = text[at : at + _PIECE]
+        begun = piece.count(b"{")
+        objects += begun
+        keys += piece.count(b":")
+        values += piece.count(b",") + piece.count(b"[") + begun
+    return values <= limits.values and keys <= limits.keys and objects <= limits.objects
 
 
 def decode_json(raw: bytes, limits: BodyLimits = DEFAULT_LIMITS) -> dict[str, Any]:
@@ -50,9 +116,8 @@ def decode_json(raw: bytes, limits: BodyLimits = DEFAULT_LIMITS) -> dict[str, An
     """
     if not raw[:_BEGINNING].strip(_SPACE) and not raw.strip(_SPACE):
         raise _invalid(MISSING_BODY)
-    # A value takes two bytes at least: itself and what stands between it and the next; an object takes three.
-    if len(raw) > 2 * limits.values or len(raw) > 3 * limits.objects:
-        _check_values(raw, limits)
+    if len(raw) > limits.harmless and not _surely_few(raw, limits):
+        Census(limits).take(raw)
     document, value = _parsed(raw)
     if not isinstance(value, dict):
         raise _invalid(f"The request body must be a JSON object, not {_kind(value)}.")
@@ -76,40 +141,6 @@ def encode_json(value: Any) -> bytes:
         if "not JSON serializable" in str(error):
             raise
         raise _invalid(f"A value in the request cannot be sent on: {error}.") from error
-
-
-def _check_values(text: bytes, limits: BodyLimits) -> None:
-    """Refuse a text with so many values that parsing it would take far more memory than the text.
-
-    It is looked at in pieces, so that other threads run meanwhile.
-    """
-    values = quotes = objects = 0
-    for at in range(0, len(text), _PIECE):
-        piece = text[at : at + _PIECE]
-        begun = piece.count(b"{")
-        objects += begun
-        values += piece.count(b",") + piece.count(b"[") + begun
-        quotes += piece.count(b'"')
-    if values < limits.values and quotes < limits.values and objects <= limits.objects:
-        return
-    # The same again without what is inside strings. In JSON a backslash stands inside strings only, so a run of them
-    # begins with an escape: taking pairs away from the left, then escaped quotes, leaves each quote a delimiter.
-    values = quotes = objects = at = 0
-    while at < len(text):
-        end = min(at + _PIECE, len(text))
-        while end < len(text) and text[end - 1] == _BACKSLASH:
-            end += 1
-        runs = text[at:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        structure = b"".join(runs[quotes % 2 :: 2])
-        begun = structure.count(b"{")
-        objects += begun
-        values += structure.count(b",") + structure.count(b"[") + begun
-        quotes += len(runs) - 1
-        if quotes // 2 > limits.values or values > limits.values:
-            raise _invalid(f"The request body has more than {limits.values} values.")
-        if objects > limits.objects:
-            raise _invalid(f"The request body has more than {limits.objects} objects.")
-        at = end
 
 
 def _may_have_duplicates(document: bytes, value: dict[str, Any]) -> bool:

@@ -3,6 +3,9 @@ from typing import Any
 import pytest
 
 from ollama_gate.dialects.tool_calls import calls_of, native_call, openai_calls, parsed_arguments
+from ollama_gate.errors import Refused
+from ollama_gate.routes import LANES
+from ollama_gate.wire.body import BodyLimits, Census
 
 
 @pytest.mark.parametrize(
@@ -16,7 +19,7 @@ from ollama_gate.dialects.tool_calls import calls_of, native_call, openai_calls,
     ],
 )
 def test_an_arguments_text_is_an_object_or_null(text: str, arguments: Any) -> None:
-    assert parsed_arguments(text) == arguments
+    assert parsed_arguments(text, Census()) == arguments
 
 
 @pytest.mark.parametrize(
@@ -25,7 +28,32 @@ def test_an_arguments_text_is_an_object_or_null(text: str, arguments: Any) -> No
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parsed_arguments(text)
+        parsed_arguments(text, Census())
+
+
+def test_texts_of_arguments_hold_no_more_together_than_one_body_may() -> None:
+    census, text = Census(BodyLimits(objects=10)), '{"a":[{},{},{},{},{}]}'
+    for _ in range(2):
+        assert parsed_arguments(text, census)
+    with pytest.raises(Refused, match="more than 10 objects"):
+        parsed_arguments(text, census)
+
+
+@pytest.mark.parametrize(
+    ("item", "times", "what"),
+    [
+        ("{}", 21_000, "20000 objects"),
+        ("1", 160_000, "300000 values"),
+        ('{"a":1,"b":2,"c":3,"d":4,"e":5}', 9000, "80000 keys"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+def test_no_text_of_arguments_makes_more_than_a_body_may_hold(path: str, item: str, times: int, what: str) -> None:
+    function = {"name": "f", "arguments": '{"a":[' + ",".join([item] * times) + "]}"}
+    messages = [{"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": function}]}] * 2
+    items = [{"type": "function_call", "call_id": "a", **function}] * 2
+    with pytest.raises(Refused, match=what):
+        LANES[path].read({"model": "m", "messages": messages, "input": items}, {}, "drop")
 
 
 def test_a_native_call_has_no_empty_id() -> None:
