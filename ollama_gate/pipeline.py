@@ -228,12 +228,13 @@ class Pipeline:
             turn.reload_avoided = forced.reload_avoided
         authorization = self.config.upstream.forward_authorization
         lines = for_upstream(request.raw_headers, own_body=True, authorization=authorization)
-        turn.phase, turn.sent_at = _FIRST_BYTE, self._clock()
+        turn.phase, turn.sent_at, turn.evaluated = _FIRST_BYTE, self._clock(), True
         try:
             text = encode_json(sent) if inference.weight is None else await elsewhere(partial(encode_json, sent))
             out = outgoing(text, came.stand_ins, lines)
             answer = await self._upstream.send("POST", path, lines, out)
         except UpstreamUnreachable:
+            turn.evaluated = False
             lease.failed()  # after every other failure a load may still be under way
             raise
         if answer.status < 500:
@@ -241,6 +242,7 @@ class Pipeline:
         else:
             lease.failed()
         if answer.status >= 400:
+            turn.evaluated = False
             try:
                 await self._refused_for_length(answer, inference, judged)
             except BaseException as failure:

@@ -28,8 +28,9 @@ class Settler:
         """Settle one turn; called exactly once, after the last byte or whatever came instead."""
         try:
             end = passage.end(observer) if passage.bytes else None
-            if turn.caller is not None and end is not None:
-                turn.caller.settle(end.prompt_eval_count)
+            if turn.caller is not None:
+                reported = None if end is None else end.prompt_eval_count
+                turn.caller.settle(reported, evaluated=turn.evaluated)
             ended = None
             if end is not None and end.done:
                 ended = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))

@@ -72,6 +72,8 @@ class Turn:
     left: bool = False
     """The client went away."""
     sent_at: float | None = None
+    evaluated: bool = False
+    """It was sent, and Ollama may have evaluated its prompt: it was there and gave no error in place of an answer."""
     count_seconds: float | None = None
     wait_seconds: float | None = None
     notes: list[str] = field(default_factory=list)

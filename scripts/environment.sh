@@ -39,6 +39,12 @@ environment() {
     file="$venv/installed-$(printf '%s ' "$@" | cksum | cut -d ' ' -f 1)"
     stamp="$root $("$venv/bin/python" -V) $(cksum <"$root/pyproject.toml")"
     if [ "$(cat "$file" 2>/dev/null)" != "$stamp" ]; then
+        # What is installed there would be missing, or another, where the link leads to: in another checkout.
+        if [ -L "$venv" ]; then
+            say "$venv is a link to $(readlink "$venv"), and something has to be installed: nothing is installed" \
+                "through a link. Remove the link (rm $venv), and this makes an environment of its own."
+            return 1
+        fi
         say "Installing into $(basename "$venv") (a minute the first time) ..."
         "$venv/bin/python" -m pip install --quiet --upgrade 'pip>=25.1'
         "$venv/bin/python" -m pip install --quiet "$@"

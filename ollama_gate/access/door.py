@@ -89,11 +89,21 @@ class Caller:
         self._quotas.book(self.key, self._booked, now)
         self._then = now
 
-    def settle(self, reported: int | None) -> None:
-        """Put Ollama's own count in the place of what was booked by a bound or an estimate."""
-        if reported is not None and self._then is not None and self._rough and reported != self._booked:
-            self._quotas.correct(self.key, reported - self._booked, self._then)
-            self._booked = reported
+    def settle(self, reported: int | None, *, evaluated: bool) -> None:
+        """Put Ollama's own count in the place of what was booked by a bound or an estimate.
+
+        Args:
+            reported: that count; None where Ollama told none.
+            evaluated: whether Ollama may have evaluated the prompt; one that it has not costs nothing.
+        """
+        if self._then is None:
+            return
+        true = self._booked if reported is None or not self._rough else reported
+        if not evaluated:
+            true = 0
+        if true != self._booked:
+            self._quotas.correct(self.key, true - self._booked, self._then)
+            self._booked = true
 
     def leave(self) -> None:
         """The request is over."""

@@ -70,6 +70,10 @@ class _Line:
     """A hash of each line of its system prompt."""
     prompt_sizes: "array[int]"
     """Characters of each of them."""
+    tools: "array[int]"
+    """A hash of each tool that it offers."""
+    tool_sizes: "array[int]"
+    """Characters of each of them."""
     tokens: int = 0
     """Ollama's count of its last prompt; 0 until there is one."""
     still_tokens: int = 0
@@ -81,7 +85,7 @@ class _Line:
     @property
     def size(self) -> int:
         """Bytes of memory that it takes, roughly."""
-        return 400 + 12 * (len(self.marks) + len(self.prompt)) + self.reading.size
+        return 400 + 12 * (len(self.marks) + len(self.prompt) + len(self.tools)) + self.reading.size
 
 
 @dataclass(slots=True)
@@ -148,13 +152,13 @@ class SignalBook:
         tools = frozenset(names_of(offered)) if offered else None
         key = (request.session, request.model.lower(), _opening(messages), tools)
         held = self._find(hash(key), now)
-        line, signals = self._continue(held, marks, sizes, messages)
+        line, signals = self._continue(held, marks, sizes, messages, offered)
         self._symptoms(line, offered, signals)
         self._weigh(held)
         return Look(line, self._limits, tuple(signals))
 
     def _continue(
-        self, held: _Held, marks: "array[int]", sizes: "array[int]", messages: Sequence[Message]
+        self, held: _Held, marks: "array[int]", sizes: "array[int]", messages: Sequence[Message], offered: Any
     ) -> tuple[_Line, list[Signal]]:
         """The line that these messages continue, read up to the last of them, or a new one."""
         signals: list[Signal] = []
@@ -167,7 +171,7 @@ class SignalBook:
             if len(marks) > len(line.marks):
                 line.reading.read(messages[len(line.marks) - 1 :], self._tools)
         else:
-            line = _Line(marks, sizes, 0, Reading(), *_by_line(messages[0]))
+            line = _Line(marks, sizes, 0, Reading(), *_by_line(messages[0]), *_by_tool(offered))
             line.reading.read(messages[-_READ_ON_MEETING:], self._tools)
             old, at = _nearest(held.lines, marks)
             broken = _broken(old, line, at, self._limits.prefix_break) if old is not None else None
@@ -256,11 +260,13 @@ def _broken(old: _Line, new: _Line, at: int, least: int) -> Signal | None:
 
     Lost is what stood behind the first difference and is sent again. A summary in the place of old messages, or an
     edited question, loses little of that; a clock in the system prompt, or a window that slides, loses nearly all.
-    Of a system prompt that has changed, the lines behind the first one that differs are lost too.
+    Of a system prompt that has changed, the lines behind the first one that differs are lost too; of tools likewise.
     """
     if not least or at >= len(new.marks) or at >= len(old.marks):
         return None
     lost = _sent_again(old.marks, old.sizes, new.marks, at)
+    if at == 0:
+        lost += _sent_again(old.tools, old.tool_sizes, new.tools, _parting(old.tools, new.tools))
     if at == 1:
         lost += _sent_again(old.prompt, old.prompt_sizes, new.prompt, _parting(old.prompt, new.prompt))
     tokens = int(lost * (old.tokens / old.chars if old.tokens and old.chars else 1 / _CHARS_PER_TOKEN))
@@ -275,6 +281,12 @@ def _by_line(message: Message) -> tuple["array[int]", "array[int]"]:
         return array("q"), array("I")
     lines = (message.get("content") or "")[:_PROMPT_READ].split("\n", _PROMPT_LINES)
     return array("q", map(hash, lines)), array("I", map(len, lines))
+
+
+def _by_tool(offered: Any) -> tuple["array[int]", "array[int]"]:
+    """A hash and the length of each tool that a request offers."""
+    tools = [written(tool) for tool in offered] if isinstance(offered, list) else []
+    return array("q", map(hash, tools)), array("I", map(len, tools))
 
 
 def _opening(messages: Sequence[Any]) -> str | None:

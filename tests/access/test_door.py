@@ -11,6 +11,7 @@ from ollama_gate.access.hosts import Hosts, is_loopback, name_in
 from ollama_gate.access.keyfile import read, write
 from ollama_gate.access.keys import KeyRing, Right
 from ollama_gate.errors import ConfigError
+from ollama_gate.rehearsal.faults import Fault
 from ollama_gate.routes import LANES, right_for
 from support.cases import Front, front
 from support.gate import config_for, running_gate
@@ -183,6 +184,25 @@ async def test_prompt_tokens_are_booked_and_put_right_by_what_ollama_counted(key
     assert used == first.json["prompt_eval_count"] < int(first.gate("prompt-tokens") or 0)
     assert (long.status, long.json["details"]["quota"]) == (429, "tokens_per_minute")
     assert long.header("Retry-After") is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_prompt_that_ollama_did_not_evaluate_is_given_back(keys: Path, path: str, *, stream: bool) -> None:
+    text = add_key(keys, limits={"tokens_per_minute": 5000})
+    async with guarded(keys, faults=(Fault("status", path="/api/chat", times=1),)) as line:
+        window = line.gate.entrance.door.quotas.of(read(keys)[0].keys[0]).tokens_minute
+        failed = await chat(line, bearer(text), path=path, stream=stream)
+        after_an_error = window.used(line.gate.clock())
+        whole = await chat(line, bearer(text), path=path, stream=stream)
+        spent = window.used(line.gate.clock())
+        await line.ollama.stop()
+        silent = await chat(line, bearer(text), path=path, stream=stream)
+        after_silence = window.used(line.gate.clock())
+    assert (failed.status, whole.status, silent.status) == (500, 200, 503)
+    assert (after_an_error, after_silence) == (0, spent)
+    assert spent > 0
 
 
 @pytest.mark.slow

@@ -129,6 +129,22 @@ def test_tools_in_another_order_break_the_prefix_and_other_tools_are_another_con
     assert told(book.look(chat(*messages, *exchange(70), tools=[one]), 2.0)) == {}
 
 
+def test_tools_that_are_sent_again_behind_the_first_that_differs_are_lost_with_the_messages() -> None:
+    def tool(name: str) -> Json:
+        return {"type": "function", "function": {"name": name, "description": f"what {name} does " * 500}}
+
+    def lost(before: list[Json], after: list[Json]) -> int:
+        book, messages = SignalBook(Signals()), talk(1)
+        book.look(chat(*messages, tools=before), 0.0)
+        return told(book.look(chat(*messages, *exchange(70), tools=after), 1.0)).get("prefix-break", 0)
+
+    one, two, three = tool("a"), tool("b"), tool("c")
+    messages_only = sum(len(message["content"]) for message in talk(1)) // 4
+    size = len(json.dumps(two)) // 4
+    assert messages_only + 1.9 * size < lost([one, two, three], [one, three, two]) < messages_only + 2.1 * size
+    assert messages_only + 2.9 * size < lost([one, two, three], [three, one, two]) < messages_only + 3.1 * size
+
+
 @pytest.mark.parametrize(
     "after",
     [

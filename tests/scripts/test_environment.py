@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ("bash", "basename", "cat", "chmod", "cksum", "cut", "dirname", "env", "mkdir", "rm")
+TOOLS = ("bash", "basename", "cat", "chmod", "cksum", "cut", "dirname", "env", "mkdir", "readlink", "rm")
 
 
 @pytest.fixture
@@ -103,3 +103,20 @@ def test_a_machine_without_a_new_python_is_told_what_to_do(checkout: Path) -> No
     assert done.returncode != 0
     assert "No Python 3.11 or later was found" in done.stderr
     assert not (checkout / ".venv").exists()
+
+
+def test_nothing_is_installed_through_a_link_into_another_checkout(checkout: Path) -> None:
+    made_up_python(checkout, "python3")
+    assert set_up(checkout).returncode == 0
+    theirs = checkout / "theirs"
+    (checkout / ".venv").rename(theirs)
+    (checkout / ".venv").symlink_to(theirs)
+    assert set_up(checkout).returncode == 0  # all is there
+    refused = set_up(checkout, "--group", "test")
+    assert refused.returncode != 0
+    assert f".venv is a link to {theirs}" in refused.stderr
+    assert f"rm {checkout}/.venv" in refused.stderr
+    assert installs(checkout) == 1
+    (checkout / ".venv").unlink()
+    assert set_up(checkout, "--group", "test").returncode == 0
+    assert theirs.is_dir()
