@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from ollama_gate.admission.alerts import Alert
+from ollama_gate.admission.alerts import SAYS, Alert
 from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.gatekeeper import Gatekeeper
 from ollama_gate.admission.hold import Hold
@@ -211,7 +211,7 @@ class Admission:
     def _alerted(self, alert: Alert) -> None:
         facts = alert_facts(alert, self._called)
         self._metrics.alerts.labels(facts["kind"]).inc()
-        self._log.warning(_WORDS[facts["kind"]], **facts)
+        self._log.warning(SAYS[facts["kind"]], **facts)
 
     def disputed(self, dispute: Dispute) -> None:
         """Say which names share a runner and yet have different windows declared."""
@@ -255,17 +255,6 @@ class Admission:
         metrics.memory_limit_bytes.follow(
             lambda: [((), math.inf if (limit := scheduler.ledger.policy.limit) is None else limit)]
         )
-
-
-_WORDS: Final = {
-    "WindowDiffers": "a model is loaded with another window than the gate's: something else talks to Ollama",
-    "LoadedElsewhere": "a model was loaded past the gate: something else talks to Ollama",
-    "Spilled": "a model lies partly in host memory and will be slow",
-    "BiggerThanBooked": "a model takes more memory than was worked out",
-    "SettingsDiffer": "Ollama runs with other settings than upstream.num_parallel and upstream.kv_cache_type say",
-    "StillThere": "a model that was told to go has not gone",
-    "OverLimit": "what is loaded passes memory.limit",
-}
 
 
 def _merged(rows: Iterable[tuple[tuple[str], float]]) -> Iterable[tuple[tuple[str], float]]:

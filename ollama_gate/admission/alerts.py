@@ -1,6 +1,7 @@
 """What the guard finds when it compares the ledger with `/api/ps`. Values only: others log and count them."""
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.memory import Footprint, footprint
@@ -74,6 +75,17 @@ class OverLimit:
     held: int
     model: str = ""
 
+
+SAYS: Final = {
+    "WindowDiffers": "a model is loaded with another window than the gate's: something else talks to Ollama",
+    "LoadedElsewhere": "a model was loaded past the gate: something else talks to Ollama",
+    "Spilled": "a model lies partly in host memory and will be slow",
+    "BiggerThanBooked": "a model takes more memory than was worked out",
+    "SettingsDiffer": "Ollama runs with other settings than upstream.num_parallel and upstream.kv_cache_type say",
+    "StillThere": "a model that was told to go has not gone",
+    "OverLimit": "what is loaded passes memory.limit",
+}
+"""What each kind of alert means, in the log and wherever else it is told."""
 
 Alert = WindowDiffers | LoadedElsewhere | Spilled | BiggerThanBooked | SettingsDiffer | StillThere | OverLimit
 

@@ -32,18 +32,9 @@ def diagnose(config: Config, seen: Seen, around: Surroundings) -> list[Finding]:
 
 def heard(status: Mapping[str, Any]) -> Iterator[Finding]:
     """What a running gate says of itself on /gate/status."""
-    for section, level, fix in (
-        ("log", Level.WARNING, "docs/operate.md: Ollama's own log"),
-        ("archive", Level.ERROR, "see the gate's log; docs/archive.md"),
-        ("shared", Level.ERROR, "see the gate's log; docs/operate.md: several gates"),
-    ):
-        told = mapping(status, section)
-        for text in (told.get("alert"), told.get("problem")):
-            if text:
-                yield Finding(level, "the gate", str(text), fix)
-    for alert in mappings(mapping(status, "memory"), "alerts"):
-        what = f"the gate found {alert.get('kind')}"
-        yield Finding(Level.WARNING, str(alert.get("model") or "memory"), what, "docs/operate.md says what it means")
+    for alert in mappings(status, "alerts"):
+        level = Level.ERROR if alert.get("level") == "error" else Level.WARNING
+        yield Finding(level, str(alert.get("about")), str(alert.get("what")), f"see {alert.get('page')}")
     for model in mappings(status, "models"):
         counts = mapping(model, "counts")
         if counts.get("why") and counts.get("checked"):

@@ -67,7 +67,8 @@ def command(
         findings += diagnose(config, seen, around)
         running = Running.named(gate, config)
         with suppress(NoAnswer, Unusable):  # whether it runs is told by the probe
-            findings += heard(running.status())
+            known = Features.of(seen.version).warning  # said above
+            findings += [one for one in heard(running.status()) if one.what != known]
         if not no_probe:
             findings += _tried(config, seen, running, good, yes=yes)
     findings = in_order(findings)

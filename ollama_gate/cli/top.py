@@ -133,15 +133,8 @@ def _requests(status: Mapping[str, Any]) -> RenderableType:
 
 
 def _alerts(status: Mapping[str, Any]) -> Iterator[Text]:
-    told = [
-        str(alert.get("kind", "")) + f" {alert.get('model', '')}"
-        for alert in mappings(mapping(status, "memory"), "alerts")
-    ]
-    told += [text for text in (mapping(status, "log").get("alert"), mapping(status, "log").get("problem")) if text]
-    problems = (mapping(status, section).get("problem") for section in ("archive", "shared"))
-    told += [text for text in (mapping(status, "upstream").get("warning"), *problems) if text]
-    for text in told:
-        yield Text(f"! {text}", style="bold red")
+    for alert in mappings(status, "alerts"):
+        yield Text(f"! {alert.get('about')}: {alert.get('what')}", style="bold red")
 
 
 def _table(*titles: str) -> Table:

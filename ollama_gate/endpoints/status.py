@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ollama_gate import __version__
 from ollama_gate.catalog.card import ModelCard
+from ollama_gate.endpoints.alerts import alerts
 from ollama_gate.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ def told(gate: "Gate") -> dict[str, Any]:
     wiring = gate.wiring
     now = gate.clock()
     archive = wiring.archive
-    return {
+    status: dict[str, Any] = {
         "version": __version__,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - (now - gate.started_at))),
         "uptime_seconds": round(now - gate.started_at, 1),
@@ -49,6 +50,7 @@ def told(gate: "Gate") -> dict[str, Any]:
         "shared": gate.exchange.status() if gate.exchange is not None else {"enabled": False, "problem": None},
         "models": [_model(wiring, card) for card in wiring.catalog.known()],
     }
+    return {**status, "alerts": alerts(status)}
 
 
 def _model(wiring: Wiring, card: ModelCard) -> dict[str, Any]:

@@ -115,22 +115,23 @@ def test_limits_of_the_system_are_told() -> None:
 
 def test_what_the_gate_says_of_itself_is_told() -> None:
     status = {
-        "log": {"alert": "truncated 3", "problem": None},
-        "archive": {"problem": "the disk is full"},
-        "memory": {"alerts": [{"kind": "Spilled", "model": "a"}]},
+        "alerts": [
+            {"level": "error", "about": "Ollama", "what": "it cuts", "page": "docs/verification.md"},
+            {"level": "warning", "about": "a", "what": "it spills", "page": "docs/operate.md"},
+        ],
         "models": [
             {"name": "a", "counts": {"why": "rendered otherwise", "checked": True}},
             {"name": "b", "counts": {"why": "", "checked": True}},
         ],
     }
-    assert [(one.level.value, one.about) for one in heard(status)] == [
-        ("warning", "the gate"),
-        ("error", "the gate"),
-        ("warning", "a"),
-        ("note", "a"),
+    found = [(one.level.value, one.about, one.what, one.fix) for one in heard(status)]
+    assert found[:2] == [
+        ("error", "Ollama", "it cuts", "see docs/verification.md"),
+        ("warning", "a", "it spills", "see docs/operate.md"),
     ]
+    assert [one[:2] for one in found[2:]] == [("note", "a")]
 
 
-@pytest.mark.parametrize("status", [{}, {"log": None, "models": None}, {"memory": {"alerts": 3}, "models": [None, {}]}])
+@pytest.mark.parametrize("status", [{}, {"log": None, "models": None}, {"alerts": 3, "models": [None, {}]}])
 def test_a_gate_that_says_nothing_is_well(status: dict[str, Any]) -> None:
     assert list(heard(status)) == []

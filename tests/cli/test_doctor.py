@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from ollama_gate.catalog.versions import Features
 from ollama_gate.cli import doctor, main
 from ollama_gate.cli.surroundings import Surroundings
 from support.canned import Canned, canned
@@ -128,7 +129,19 @@ def test_a_silent_ollama_is_an_exit_code_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_the_gate_says_of_itself_is_told(tmp_path: Path, ollama: Canned, gate: Canned) -> None:
-    gate.answers["/gate/status"] = (200, {"models": [], "log": {"alert": "Ollama's log says: truncated 3"}})
+    gate.answers["/gate/status"] = (
+        200,
+        {"models": [], "alerts": [{"level": "warning", "about": "Ollama", "what": "truncated 3", "page": "x"}]},
+    )
     done = examine(tmp_path, ollama, "--gate", gate.url, "--yes", "--strict")
     assert done.exit_code == 1
     assert "truncated 3" in done.stdout
+
+
+def test_an_old_version_is_told_once(tmp_path: Path, ollama: Canned, gate: Canned) -> None:
+    ollama.answers["/api/version"] = (200, {"version": "0.11.0"})
+    alert = {"level": "error", "about": "Ollama", "what": Features.of("0.11.0").warning, "page": "docs/x.md"}
+    gate.answers["/gate/status"] = (200, {"alerts": [alert]})
+    done = examine(tmp_path, ollama, "--gate", gate.url, "--no-probe")
+    assert " ".join(done.stdout.split()).count("ignores truncate and shift") == 1
+    assert done.exit_code == 1

@@ -19,9 +19,8 @@ STATUS: dict[str, Any] = {
     "version": "1.0",
     "uptime_seconds": 4000,
     "upstream": {"up": False, "url": "http://x", "version": "0.33.1", "warning": None},
-    "memory": {"held": 3 * 2**30, "limit": 2 * 2**30, "alerts": [{"kind": "Spilled", "model": "a"}]},
-    "log": {"alert": "Ollama's log says: truncated 3", "problem": None},
-    "archive": {"problem": "the disk is full"},
+    "memory": {"held": 3 * 2**30, "limit": 2 * 2**30},
+    "alerts": [{"level": "error", "about": "archive", "what": "the disk is full", "page": "docs/archive.md"}],
     "models": [{"name": "[red]a", "window": 8192, "budget": 6000, "slots": {"running": 1, "total": 2, "waiting": 3}}],
     "requests": [
         {
@@ -55,15 +54,13 @@ def test_everything_is_on_the_screen() -> None:
         "1 min",
         "a:latest",
         "repeated-call 6",
-        "! Spilled a",
-        "! Ollama's log says: truncated 3",
-        "! the disk is full",
+        "! archive: the disk is full",
     ):
         assert part in told
 
 
 @pytest.mark.parametrize(
-    "status", [{}, {"models": None, "requests": 3, "memory": []}, {"models": [{}], "requests": [{}]}]
+    "status", [{}, {"models": None, "requests": 3, "memory": [], "alerts": {}}, {"models": [{}], "requests": [{}]}]
 )
 def test_a_gate_of_another_version_breaks_nothing(status: dict[str, Any]) -> None:
     assert "ollama-gate" in shown(status)
@@ -124,7 +121,7 @@ def test_once_and_as_json() -> None:
     with canned({"/gate/status": (200, STATUS), "/gate/health": (503, {"ready": False})}) as gate:
         once = CliRunner().invoke(main, ["top", "--once", "--gate", gate.url])
         told = CliRunner().invoke(main, ["top", "--json", "--gate", gate.url])
-    assert (once.exit_code, "truncated 3" in once.stdout) == (0, True)
+    assert (once.exit_code, "the disk is full" in once.stdout) == (0, True)
     assert json.loads(told.stdout) == STATUS
 
 
