@@ -153,8 +153,6 @@ class Gate:
         except ConfigError as bad:
             self.log.error("configuration not reloaded: the old one stays in force", problem=str(bad))
             return False
-        if config.server.listen != self.config.server.listen:
-            self.log.warning("server.listen is changed by a restart only", listen=config.server.listen)
         if config.shared != self.config.shared:
             self.log.warning("shared.enabled is changed by a restart only", enabled=self.exchange is not None)
         gate_log.configure(config.log.level, config.log.format)
@@ -270,8 +268,10 @@ async def _serve(config: Config, load_again: LoadConfig) -> int:
         if stopping.is_set():
             return
         notifier.reloading()
-        await gate.reload(load_again)
-        notifier.ready("serving")
+        try:
+            await gate.reload(load_again)
+        finally:
+            notifier.ready("serving")
 
     loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), name="reload"))
     await gate.start()

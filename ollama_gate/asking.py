@@ -57,10 +57,11 @@ class Asker:
             raise RenderError("Ollama's answer to a render-only request is not JSON") from bad
         if status == 400:
             raise TemplateRefused(str(told.get("error") if isinstance(told, dict) else told)[:300])
-        text = told.get("_debug_info", {}).get("rendered_template") if isinstance(told, dict) else None
-        if status != 200 or not isinstance(text, str):
-            raise RenderError(f"Ollama answered a render-only request with {status} and no text")
-        return text
+        match told:
+            case {"_debug_info": {"rendered_template": str(text)}} if status == 200:
+                return text
+            case _:
+                raise RenderError(f"Ollama answered a render-only request with {status} and no text")
 
     async def loaded(self, card: ModelCard) -> bool:
         """Whether Ollama has this model in memory, in its own mode; no answer counts as no."""

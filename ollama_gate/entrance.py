@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
@@ -98,12 +98,9 @@ class Entrance:
             auto_decompress=False,
             access_log=None,
             logger=_SILENT,
-            max_line_size=server.max_header,
-            max_field_size=server.max_header,
-            max_headers=server.max_headers,
-            keepalive_timeout=server.keep_alive,
             tcp_keepalive=True,
             lingering_time=5.0,
+            **_how(self._config),
         )
         tls = None if self._certificate is None else self._certificate.context
         address: Address = server.address
@@ -170,7 +167,9 @@ class Entrance:
         self.origins = Origins(config.server.origins)
         self.door = self._door()
         if self._server is not None:
-            self._server.limits = _limits(config)
+            self._server.configure(_limits(config), _how(config))
+        if config.server.listen != listening.server.listen:
+            self._log.warning("server.listen is changed by a restart only", listen=config.server.listen)
 
     def _door(self) -> Door:
         server = self._config.server
@@ -231,6 +230,17 @@ def _limits(config: Config) -> ConnectionLimits:
         send_timeout=server.send_timeout,
         per_client=server.connections_per_client,
     )
+
+
+def _how(config: Config) -> dict[str, Any]:
+    """The limits that aiohttp keeps, for each connection from its beginning."""
+    server = config.server
+    return {
+        "max_line_size": server.max_header,
+        "max_field_size": server.max_header,
+        "max_headers": server.max_headers,
+        "keepalive_timeout": server.keep_alive,
+    }
 
 
 def _certificate(config: Config) -> Certificate | None:

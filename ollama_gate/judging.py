@@ -171,8 +171,8 @@ class Judge:
             else:
                 shorter, count = await self._shortened(case, count, turn, got)
         strict = _strict(inference, card, applied, room)
-        if strict and window.too_long_with_reply(asked, count.tokens, room):
-            raise self._refused_for_length(inference, refusals.reply_too_long(inference, count, room), turn, got)
+        if strict and asked is not None and window.too_long_with_reply(asked, count.tokens, room):
+            raise self._refused_for_length(inference, refusals.reply_too_long(asked, count, room), turn, got)
         output = window.clamp_output(asked, count.tokens if room.guarded else count.at_most, room)
         if output.num_predict is not None:
             turn.limit, turn.clamped = output.num_predict, output.clamped

@@ -52,7 +52,7 @@ from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import Passage, give_back, relay, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
 from ollama_gate.wire.body import encode_json
-from ollama_gate.wire.ndjson import BLIND, TailObserver
+from ollama_gate.wire.ndjson import BLIND, StreamEnd, TailObserver
 
 _QUEUED, _FIRST_BYTE = Phase.QUEUED, Phase.FIRST_BYTE  # an enum's members are slow to get (Python 3.11)
 
@@ -99,6 +99,7 @@ class Pipeline:
     async def handle(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> web.StreamResponse:
         """Take one guarded request from its first byte to its last."""
         passage, observer = Passage(), TailObserver()
+        learn: Callable[[StreamEnd], None] | None = None
         try:
             received, came, inference = await self._read(request, lane, turn)
             inference, card = await self._meet(inference, turn)
@@ -150,7 +151,7 @@ class Pipeline:
                 lease.leave()
             room, count = judged.applied.window, judged.count
             if card is not None and room is not None and count is not None and passage.whole:
-                self._counter.learn(inference, card, room, count, passage.end(observer))
+                learn = partial(self._counter.learn, inference, card, room, count)
             return response
         except Refused as no:
             return await _refuse(request, no.refusal, turn)
@@ -159,8 +160,11 @@ class Pipeline:
         except (asyncio.CancelledError, ConnectionError):  # towards Ollama it would be an UpstreamError
             turn.left = has_left(request)
             raise
+        except Exception:
+            turn.broke()
+            raise
         finally:
-            self._settler.settle(turn, passage, observer)
+            self._settler.settle(turn, passage, observer, learn)
 
     async def judge_only(self, inference: InferenceRequest) -> tuple[PromptCount, Applied, ModelCard]:
         """Count a request as if it were to be sent, with its parts; for /gate/count and the dialects' own counters.

@@ -66,9 +66,14 @@ def prompt_too_long(request: InferenceRequest, count: PromptCount, window: Windo
     )
 
 
-def reply_too_long(request: InferenceRequest, count: PromptCount, window: Window) -> Refusal:
-    """The refusal of a prompt that fits with an asked answer that does not (`on_long_reply = "refuse"`)."""
-    asked = request.asked_output or 0
+def reply_too_long(asked: int, count: PromptCount, window: Window) -> Refusal:
+    """The refusal of a prompt that fits with an answer that does not (`on_long_reply = "refuse"`).
+
+    Args:
+        asked: tokens of the answer, as the client asked or, where it did not, as the Modelfile does.
+        count: the prompt's.
+        window: the model's.
+    """
     return Refusal(
         status=400,
         code=CODE,

@@ -24,9 +24,24 @@ class Settler:
         self._log = log
         self._clock = clock
 
-    def settle(self, turn: Turn, passage: Passage, observer: TailObserver) -> None:
-        """Settle one turn; called exactly once, after the last byte or whatever came instead."""
+    def settle(
+        self,
+        turn: Turn,
+        passage: Passage,
+        observer: TailObserver,
+        learn: Callable[[StreamEnd], None] | None = None,
+    ) -> None:
+        """Settle one turn; called exactly once, after the last byte or whatever came instead.
+
+        Args:
+            turn: the request's record.
+            passage: how its answer passed.
+            observer: has seen the answer.
+            learn: takes what the end of a whole answer says of the prompt's count.
+        """
         try:
+            if learn is not None:
+                learn(passage.end(observer))
             end = passage.end(observer) if passage.bytes else None
             if turn.caller is not None:
                 reported = None if end is None else end.prompt_eval_count

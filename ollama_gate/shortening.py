@@ -33,7 +33,7 @@ class Shortener:
             card: its model.
             applied: what the operator wants for it.
             room: its window.
-            size: bytes of its body.
+            size: bytes of its body as it was decoded, large images aside.
         """
         if not applied.policy.compaction or inference.kind is not Kind.CHAT:
             return None

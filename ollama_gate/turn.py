@@ -113,6 +113,10 @@ class Turn:
         else:
             self.verdict = Verdict.FAILED
 
+    def broke(self) -> None:
+        """Note that the gate itself failed on it; where no status was sent yet, it will be a 500."""
+        self.verdict, self.code, self.status = Verdict.FAILED, "internal_error", self.status or 500
+
     def failed(self, failure: UpstreamError) -> None:
         """Note that Ollama gave no whole answer."""
         self.code = failure.code

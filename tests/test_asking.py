@@ -48,7 +48,10 @@ async def test_nothing_is_loaded_when_nothing_was_sent_or_ollama_failed(said: Sa
         await ask(said)
 
 
-@pytest.mark.parametrize("said", [UpstreamTimeout("slow"), UpstreamBroken("cut"), (200, b"?"), (200, b"{}")])
+NO_TEXT = [b"?", b"{}", b"[]", b'{"_debug_info":null}', b'{"_debug_info":"<hi>"}', b'{"_debug_info":{}}']
+
+
+@pytest.mark.parametrize("said", [UpstreamTimeout("slow"), UpstreamBroken("cut"), *((200, text) for text in NO_TEXT)])
 async def test_otherwise_nobody_knows(said: Said) -> None:
     with pytest.raises(RenderError) as no:
         await ask(said)

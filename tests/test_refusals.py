@@ -43,7 +43,7 @@ EVERY = [
     refusals.prompt_too_long(generate(), count(9000, 9100, Rung.ESTIMATE), ROOM),
     refusals.prompt_too_long(chat(), count(9000, 9000, Rung.BOUND), ROOM),
     refusals.prompt_too_long(chat(), count(90_000, 10**7, Rung.BOUND), ROOM),
-    refusals.reply_too_long(chat(options={"num_predict": 5000}), count(6000), ROOM),
+    refusals.reply_too_long(5000, count(6000), ROOM),
     refusals.input_too_long(native.parse("/api/embed", {"model": "m", "input": "x"}), 0, 600, EMBED, Rung.EXACT),
     refusals.refused_upstream(chat(), 9000, 8192, ROOM),
     refusals.refused_upstream(chat(), None, None, ROOM),

@@ -7,7 +7,7 @@ connections are looked through for those that send a head or a body more slowly 
 import asyncio
 import ipaddress
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -190,6 +190,11 @@ class ClientServer(web.Server):
     def __call__(self) -> web.RequestHandler:
         """Make the protocol of one more connection."""
         return ClientConnection(self, loop=asyncio.get_running_loop(), **self._how)
+
+    def configure(self, limits: ConnectionLimits, how: Mapping[str, Any]) -> None:
+        """Take other limits; what is aiohttp's (`how`) holds for connections that are made from here on."""
+        self.limits = limits
+        self._how |= how
 
     async def watch(self) -> None:
         """Look through all connections for ever."""

@@ -150,8 +150,8 @@ class KeyFile:
             Whether it had changed. A file that is gone has not: the keys that were read before stay in force.
 
         Raises:
-            BadKeyFile: it cannot be used. The keys that were read before stay in force, and it is not tried again
-                before it changes once more.
+            BadKeyFile: it cannot be used, or has no keys any more, which would open the gate. The keys that were read
+                before stay in force, and it is not tried again before it changes once more.
         """
         try:
             stamp = _stamp(self.path.stat())
@@ -162,6 +162,8 @@ class KeyFile:
         self._stamp = stamp
         ring, read_stamp = read(self.path)
         if read_stamp is not None:
+            if self.ring and not ring:
+                raise BadKeyFile(f"{self.path}: all keys are gone from it, and without any nobody is asked for one")
             self.ring, self._stamp = ring, read_stamp
         return True
 

@@ -85,7 +85,7 @@ class Case:
     room: Window
     image_tokens: int | None
     size: int
-    """Bytes of its body."""
+    """Bytes of its body as it was decoded, large images aside."""
 
     @property
     def messages(self) -> list[Mapping[str, Any]]:

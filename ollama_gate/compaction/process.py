@@ -89,8 +89,7 @@ class WorkerProcess:
         self.end()
         ours, theirs = socket.socketpair()
         try:
-            with theirs:
-                self.process = await asyncio.to_thread(_started, self._program, theirs.fileno(), self.memory)
+            self.process = await asyncio.to_thread(_started, self._program, theirs, self.memory)
             self.starts += 1
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
         except BaseException:
@@ -150,14 +149,16 @@ class WorkerProcess:
             await asyncio.gather(*self._ended)
 
 
-def _started(program: Sequence[str], channel: int, memory: int) -> subprocess.Popen[bytes]:
+def _started(program: Sequence[str], channel: socket.socket, memory: int) -> subprocess.Popen[bytes]:
+    """Start a process with its end of a channel, which is closed here: nobody else may, or its number be another's."""
     # -P: nothing is imported from the working directory. Our own package may be no installed one.
     path = os.pathsep.join(filter(None, [str(Path(ollama_gate.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-P", *program, str(channel), str(memory)],
-        pass_fds=[channel],
-        process_group=0,  # Ctrl-C is the gate's to answer
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path, "MALLOC_ARENA_MAX": "1"},
-    )
+    with channel:
+        return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-P", *program, str(channel.fileno()), str(memory)],
+            pass_fds=[channel.fileno()],
+            process_group=0,  # Ctrl-C is the gate's to answer
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": path, "MALLOC_ARENA_MAX": "1"},
+        )

@@ -10,7 +10,7 @@ from ollama_gate.counting.known import Known
 from ollama_gate.counting.learned import Learned, LearnedBook, merged
 from ollama_gate.counting.selfcheck import differing_probe
 from ollama_gate.counting.trust import Drift, Trust, compare, learn
-from ollama_gate.errors import RenderError
+from ollama_gate.errors import Refused, RenderError
 from ollama_gate.requests import Basis, InferenceRequest, PromptCount, Rung
 from ollama_gate.tasks import spawn
 from ollama_gate.window import Window
@@ -96,8 +96,8 @@ class Beliefs:
                 meter.renderer, lambda request: self._probe(request, known.card, room), self._now
             )
             known.checked = True
-        except RenderError:
-            return  # Ollama did not answer, or unloaded it: it is asked again with the next count
+        except (RenderError, Refused):
+            return  # Ollama did not answer, unloaded it, or is too busy: it is asked again with the next count
         finally:
             known.checking = None
         trust = known.trust

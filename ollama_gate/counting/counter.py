@@ -233,7 +233,9 @@ class Counter:
         if exactly or (in_parts and over):
             parts = await self._in_thread(meter.parts, request, count.tokens, count.parts.media, self._now())
             count = PromptCount(count.tokens, count.at_most, count.rung, parts, why=count.why, basis=count.basis)
-        if (in_parts or not over) and not known.unconfirmed and (known.checked or count.basis is not Basis.HERE):
+        # What is no exact count changes with what is learned: a margin, an image's cost.
+        settled = count.rung is Rung.EXACT and (known.checked or count.basis is not Basis.HERE)
+        if settled and (in_parts or not over):
             self._counts.keep(key, count)
         return count
 

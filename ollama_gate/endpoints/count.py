@@ -67,11 +67,11 @@ async def answer(wiring: Wiring, request: web.BaseRequest, caller: Caller | None
 
 
 async def _inference(wiring: Wiring, request: web.BaseRequest) -> tuple[InferenceRequest, int]:
-    """What the body asks for, and its bytes."""
+    """What the body asks for, and the bytes of its text: images do not count, nor does how it was compressed."""
     received = await receive(request, body_limit(wiring.config))
     route, tools = request.query.get("route"), wiring.config.dialects.server_tools
     _, inference = await received.understood(lambda body: _lane(route, body).read(body, request.headers, tools))
-    return inference, received.size
+    return inference, len(received.text)
 
 
 def _lane(route: str | None, body: dict[str, Any]) -> Lane:

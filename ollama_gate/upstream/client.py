@@ -104,7 +104,7 @@ class Upstream:
         elif body is not None and not any(map(says_length, lines)):
             lines = [*lines, b"Transfer-Encoding: chunked"]
             body = _chunked(body)
-        elif body is None and method not in _SAFE:
+        elif body is None and method not in _SAFE and not any(map(says_length, lines)):
             lines = [*lines, b"Content-Length: 0"]
         try:
             head = request_head(method, self._prefix + target, self._named, lines)

@@ -108,6 +108,10 @@ def test_a_change_is_taken_up_and_a_bad_one_changes_nothing(path: Path) -> None:
     path.unlink()
     assert not found.refresh()
     assert len(found.ring.keys) == 1  # a file that is gone opens nothing
+    write(path, KeyRing())
+    with pytest.raises(BadKeyFile, match="all keys are gone"):
+        found.refresh()
+    assert len(found.ring.keys) == 1  # nor does an empty one
 
 
 def row(**changes: Any) -> bytes:

@@ -1,9 +1,12 @@
 """The worker as a process: killed, hung, out of memory, talking nonsense; and a new one each time."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import stat
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -164,3 +167,28 @@ async def test_a_program_that_cannot_be_started_fails() -> None:
     with pytest.raises(WorkerFailed, match="its process ended"):
         await worker.ask(job(), answer)
     await worker.close()
+
+
+async def test_one_that_nobody_waits_for_any_more_is_given_no_channel_of_somebody_elses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The number of a channel that was closed may be another connection's by the time that the process starts."""
+    begun, go, started, open_still = threading.Event(), threading.Event(), threading.Event(), list[bool]()
+
+    def slowly(*_: Any, pass_fds: list[int], **__: Any) -> None:
+        begun.set()
+        go.wait()
+        with contextlib.suppress(OSError):
+            open_still.append(stat.S_ISSOCK(os.fstat(pass_fds[0]).st_mode))
+        started.set()
+
+    monkeypatch.setattr(subprocess, "Popen", slowly)
+    worker = WorkerProcess(MEMORY)
+    asking = asyncio.ensure_future(worker.ask(job(), answer))
+    await asyncio.to_thread(begun.wait)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    go.set()
+    await asyncio.to_thread(started.wait)
+    assert open_still == [True]

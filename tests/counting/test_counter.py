@@ -20,7 +20,7 @@ from ollama_gate.counting.rendering.local import LocalRenderer
 from ollama_gate.counting.specials import Specials
 from ollama_gate.counting.trust import DriftKind, Trust
 from ollama_gate.dialects import native
-from ollama_gate.errors import CountingError, Refused, RenderError, TemplateRefused, UnknownVocabulary
+from ollama_gate.errors import CountingError, Refusal, Refused, RenderError, TemplateRefused, UnknownVocabulary
 from ollama_gate.requests import Basis, InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.window import Window
 from ollama_gate.wire.ndjson import StreamEnd
@@ -199,10 +199,13 @@ class TestTheWayOfACount:
         def silent(request: InferenceRequest) -> str:
             raise RenderError("no answer")
 
-        world.render = silent
-        count = await counter.count(chat(), card(), ROOM)
-        assert (count.rung, count.basis) == (Rung.ESTIMATE, Basis.HERE)
-        assert world.demoted == []
+        def busy(request: InferenceRequest) -> str:
+            raise Refused(Refusal(503, "queue_full", "so many wait already"))
+
+        for world.render in (silent, busy):
+            count = await counter.count(chat(), card(), ROOM)
+            assert (count.rung, count.basis) == (Rung.ESTIMATE, Basis.HERE)
+            assert world.demoted == []
         world.render = None
         assert (await counter.count(chat(), card(), ROOM)).rung is Rung.EXACT
 
@@ -396,6 +399,23 @@ class TestRemembering:
         again = await counter.count(chat(options={"seed": 2}, stream=False), one, ROOM)
         assert again.rung is Rung.EXACT
         assert len(world.tokenizer.texts) == before
+
+    async def test_what_was_learned_since_changes_the_count_of_a_body_that_comes_again(
+        self, make: Callable[..., Counter], world: World
+    ) -> None:
+        counter, one = make(ask_upstream=False), card("", mode=Mode.RENDERER, renderer="qwen3-coder")
+        first = await counter.count(chat(), one, ROOM)
+        counter.learn(chat(), one, ROOM, first, done(first.tokens * 2))
+        again = await counter.count(chat(), one, ROOM)
+        assert again.tokens == first.tokens
+        assert again.at_most > first.tokens * 2 > first.at_most
+        picture = native.parse(
+            "/api/chat", {"model": "m", "messages": [{"role": "user", "content": "what?", "images": ["eA=="]}]}
+        )
+        seen = card(capabilities=frozenset({"completion", "vision"}))
+        first = await counter.count(picture, seen, ROOM)
+        counter.learn(picture, seen, ROOM, first, done(first.tokens - 768 + 1500))
+        assert (await counter.count(picture, seen, ROOM)).parts.media == 1500
 
     async def test_another_description_of_the_model_is_another_model(self, counter: Counter, world: World) -> None:
         await counter.count(chat(), card(), ROOM)

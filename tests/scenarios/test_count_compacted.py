@@ -1,5 +1,8 @@
 """/gate/count?compact=1: what compaction would make of a conversation, with nothing sent, archived or remembered."""
 
+import base64
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +59,15 @@ async def test_it_says_so_where_it_is_off_not_needed_or_no_help() -> None:
     assert whole["compaction"]["outcome"] == "does_not_fit"
     assert whole["compaction"]["why"]
     assert "compaction" not in silent
+
+
+async def test_a_body_is_as_large_as_its_text_however_it_was_sent() -> None:
+    """As where it is sent: neither pictures nor its compression decide whether it is too large."""
+    image = base64.b64encode(bytes(300_000)).decode()
+    pictured = [{"role": "user", "content": "word " * 4_000, "images": [image]}]
+    async with compacting(2_000, compaction={"max_input": "200KiB"}) as line:
+        told = (await asked(line, pictured))["compaction"]
+        packed = gzip.compress(json.dumps(body([{"role": "user", "content": "word " * 60_000}])).encode())
+        large = await line.ask("/gate/count?compact=1", packed, headers={"Content-Encoding": "gzip"})
+    assert told["outcome"] == "does_not_fit"
+    assert large.json["compaction"]["outcome"] == "too_large"

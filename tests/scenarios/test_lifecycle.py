@@ -252,3 +252,33 @@ async def test_reloads_at_the_same_time_take_turns_and_leave_one_configuration(o
         await until(lambda: not running("old configuration"))
         assert (running("guard"), running("keep what was learned")) == (1, 1)
         assert (await ask(gate.address, "POST", "/api/chat", CHAT)).gate("window") == str(windows[-1])
+
+
+async def test_limits_of_connections_hold_from_the_next_connection_on() -> None:
+    """Those that aiohttp keeps too: what a head may be like, and how long an idle connection stays open."""
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    many = {f"X-{number}": "x" for number in range(20)}
+    limits = {"max_headers": 16, "max_header": "4KiB", "keep_alive": "7s"}
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        async with await Client.connect(gate.address) as before:
+            assert await gate.reload(lambda: config_for(ollama.url, server=limits))
+            await before.send("GET", "/api/version", headers=many)
+            assert (await before.rest(await before.head())).status == 200
+        assert (await ask(gate.address, "GET", "/api/version", headers=many)).status == 400
+        assert (await ask(gate.address, "GET", "/api/version", headers={"X-1": "x" * 5000})).status == 400
+        async with await Client.connect(gate.address) as after:
+            await after.send("GET", "/api/version")
+            assert (await after.rest(await after.head())).status == 200
+            [connection] = gate.entrance._server.connections  # type: ignore[union-attr]
+            assert connection.keepalive_timeout == 7.0
+
+
+async def test_an_address_that_a_restart_would_change_is_said_as_long_as_it_differs(written_log: io.StringIO) -> None:
+    async with ScriptedOllama(Held()) as ollama, running_gate(ollama.url) as gate:
+        for listen in ("127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:0"):
+            assert await gate.reload(partial(config_for, ollama.url, server={"listen": listen}))
+    told = [line for line in map(json.loads, written_log.getvalue().splitlines()) if "restart only" in line["event"]]
+    assert [line["listen"] for line in told] == ["127.0.0.1:1", "127.0.0.1:1"]

@@ -101,3 +101,16 @@ def test_an_answer_always_has_a_length_that_ends_before_the_window(
     asked: int | None, tokens: int | None, sent: Output
 ) -> None:
     assert clamp_output(asked, tokens, Window(1000, 800, guarded=False)) == sent
+
+
+async def test_an_answer_that_only_the_modelfile_asks_for_is_told_with_its_length() -> None:
+    strict = {"on_long_reply": "refuse", "budget": 900}
+    async with front(window=1024, settings=OLD, defaults=strict) as line:
+        made = {"model": "long", "from": "llama3.2", "parameters": {"num_predict": 1000}, "stream": False}
+        assert (await line.ask("/api/create", made)).status == 200
+        prompt = {**saying(60), "model": "long"}
+        tokens = (await line.count("/api/chat", prompt))["tokens"]
+        refused = await line.ask("/api/chat", prompt)
+    assert refused.status == 400
+    assert refused.json["error"].startswith(f"prompt is too long: {tokens + 1000} tokens > 1024 maximum")
+    assert refused.json["details"]["asked_output"] == 1000

@@ -382,3 +382,16 @@ async def test_requests_that_two_servers_could_read_in_two_ways_end_here(head: b
     assert answer.startswith(b"HTTP/1.") or answer == b""
     assert b" 200 " not in answer.partition(b"\r\n")[0]
     assert b" 500 " not in answer.partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("length", [{}, {"Content-Length": "0"}])
+async def test_a_request_without_a_body_says_its_length_once(length: dict[str, str]) -> None:
+    heads: list[bytes] = []
+
+    async def script(_: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
+        heads.append(head.lower())
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async with raw_ollama("/api/me", script) as url, running_gate(url) as gate:
+        assert (await ask(gate.address, "POST", "/api/me", headers=length)).status == 200
+    assert [head.count(b"content-length: 0\r\n") for head in heads] == [1]
