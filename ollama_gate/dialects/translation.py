@@ -230,7 +230,7 @@ def window_is_full(answer: Mapping[str, Any], request: InferenceRequest) -> bool
 def message_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """The message of a native chat answer or chunk; empty when there is none."""
     message = answer.get("message")
-    return message if isinstance(message, Mapping) else {}
+    return message if isinstance(message, dict) else {}
 
 
 def text_of(holder: Mapping[str, Any], key: str) -> str:

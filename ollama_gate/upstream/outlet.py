@@ -4,7 +4,8 @@ aiohttp's response objects work out anew what an answer of Ollama's says already
 still serve what is rare: HTTP/1.0, connections that are to be closed, and answers without a body.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
+from email.utils import formatdate
 from typing import Final
 
 from aiohttp import HttpVersion11, web
@@ -128,14 +129,32 @@ def opened(request: web.BaseRequest, answer: Answer, turn: Turn, ended: Ending |
     own["Server"] = SERVER
     if ended is not None:
         own["x-ollama-gate-ended"] = str(ended)
-    bodiless = request.method == "HEAD" or answer.status in NO_BODY
+    return _outlet(request, answer.status, answer.reason, lines, own, chunked=chunked)
+
+
+def begun(request: web.BaseRequest, headers: Mapping[str, str], turn: Turn) -> Outlet:
+    """The outlet for a stream that the gate writes itself; nothing is sent yet.
+
+    Args:
+        request: what is answered.
+        headers: the stream's own.
+        turn: gives the gate's.
+    """
+    own = {"Date": formatdate(usegmt=True), **headers, **turn.headers(), "Server": SERVER}
+    return _outlet(request, 200, b"OK", (), own, chunked=True)
+
+
+def _outlet(
+    request: web.BaseRequest, status: int, reason: bytes, lines: Sequence[bytes], own: dict[str, str], *, chunked: bool
+) -> Outlet:
+    bodiless = request.method == "HEAD" or status in NO_BODY
     if request.version == HttpVersion11 and request.keep_alive and not bodiless:
         if chunked:
             own["Transfer-Encoding"] = "chunked"
-        return Outlet(request, answer_head(answer.status, answer.reason, lines, own), chunked=chunked)
+        return Outlet(request, answer_head(status, reason, lines, own), chunked=chunked)
     pairs = [line.decode("utf-8", "surrogateescape").partition(":") for line in lines]
     headers = CIMultiDict([*((name, value.strip(" \t")) for name, _, value in pairs), *own.items()])
-    response = web.StreamResponse(status=answer.status, reason=answer.reason.decode("latin-1"), headers=headers)
+    response = web.StreamResponse(status=status, reason=reason.decode("latin-1"), headers=headers)
     if chunked and not bodiless and request.version >= HttpVersion11:
         response.enable_chunked_encoding()
     return _ServedOutlet(request, response)

@@ -95,6 +95,8 @@ async def relay(
                     break  # the last of it goes out with the end mark
                 if (slow := outlet.write(data)) is not None:
                     await slow
+                else:
+                    await answer.changed()  # nothing can have come while nothing was waited for
             data = answer.take()
         passage.whole = True
         if (slow := outlet.end(data)) is not None:

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 import orjson
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
 
 from ollama_gate.errors import Refused, UpstreamBroken, UpstreamError
 from ollama_gate.requests import AnswerWriter
 from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.connection import Answer
-from ollama_gate.upstream.outlet import SERVER
+from ollama_gate.upstream.outlet import SERVER, Outlet, begun
 from ollama_gate.upstream.relay import Observer, Passage, give_back
 from ollama_gate.wire.ndjson import LineSplitter
 
@@ -37,9 +36,9 @@ class Lifeline:
     One timer for each stream, which is pushed back by looking at the last write, not by being set anew for each token.
     """
 
-    def __init__(self, out: AbstractStreamWriter, writer: AnswerWriter, every: float) -> None:
+    def __init__(self, outlet: Outlet, writer: AnswerWriter, every: float) -> None:
         """Start watching; a sign is written after each `every` seconds of silence."""
-        self._out = out
+        self._outlet = outlet
         self._writer = writer
         self._every = every
         self._stopped = False
@@ -57,7 +56,7 @@ class Lifeline:
         self._timer.cancel()
 
     async def sign(self) -> None:
-        """Write a sign of life now.
+        """Write a sign of life now, and with the first one the head of the stream.
 
         It is made and written in one step of the event loop: a token that came in between would overtake it.
         """
@@ -65,8 +64,8 @@ class Lifeline:
             return
         self.touched()
         sign = self._writer.keep_alive()
-        if sign:
-            await self._out.write(sign)
+        if (slow := self._outlet.write(sign) if sign else self._outlet.flush()) is not None:
+            await slow
 
     def _look(self) -> None:
         idle = self._loop.time() - self._written
@@ -143,7 +142,7 @@ class Translation:
                 return await self._failed(answer)
             opened = await self._open()
             await self._pump(answer, opened)
-            return opened.response
+            return opened.outlet.response
         finally:
             if self._opened is not None:
                 self._opened.lifeline.stop()
@@ -217,16 +216,9 @@ class Translation:
         if self._opened is not None:
             return self._opened
         writer = await self._make_writer()
-        headers = {"Server": SERVER, **writer.stream_headers, **self._turn.headers()}
-        response = web.StreamResponse(status=200, headers=headers)
-        if self._request.version >= (1, 1):
-            response.enable_chunked_encoding()
-        self._turn.status = 200
-        out = await response.prepare(self._request)
-        if out is None:
-            raise TypeError("a stream has a writer once it is prepared")
-        self._turn.phase = Phase.STREAMING
-        self._opened = _Opened(response, out, writer, Lifeline(out, writer, self._signs_every))
+        outlet = begun(self._request, writer.stream_headers, self._turn)
+        self._turn.phase, self._turn.status = Phase.STREAMING, 200
+        self._opened = _Opened(outlet, writer, Lifeline(outlet, writer, self._signs_every))
         return self._opened
 
     async def _sign(self, opened: "_Opened") -> None:
@@ -237,22 +229,30 @@ class Translation:
             self._turn.left = True
 
     async def _pump(self, answer: Answer, opened: "_Opened") -> None:
-        passage, write, touched = self._passage, opened.out.write, opened.lifeline.touched
+        passage, outlet, touched = self._passage, opened.outlet, opened.lifeline.touched
         lines, look, translate = LineSplitter(), self._observer.feed, opened.writer.feed
         out: list[bytes] = []
         try:
-            while data := await answer.readany():
-                if passage.first_byte_at is None:
-                    passage.first_byte_at = self._clock()
-                passage.bytes += len(data)
-                look(data)
-                for line in lines.feed(data):
-                    out.append(translate(_chunk(line)))  # noqa: PERF401 - what came before a broken line is kept
-                written = b"".join(out)
-                out.clear()
-                if written:
-                    await write(written)
-                    touched()
+            data = answer.take()
+            while data or not answer.done:
+                slow: Awaitable[None] | None = None
+                if data:
+                    if passage.first_byte_at is None:
+                        passage.first_byte_at = self._clock()
+                    passage.bytes += len(data)
+                    look(data)
+                    for line in lines.feed(data):
+                        out.append(translate(_chunk(line)))  # noqa: PERF401 - what came before a broken line is kept
+                    written = b"".join(out)
+                    out.clear()
+                    if written:
+                        touched()
+                        slow = outlet.write(written)
+                if slow is not None:
+                    await slow
+                elif not answer.done:
+                    await answer.changed()  # nothing can have come while nothing was waited for
+                data = answer.take()
             rest = lines.end()
             if rest:
                 out.append(translate(_chunk(rest)))
@@ -262,7 +262,8 @@ class Translation:
             passage.whole = True
             opened.lifeline.stop()
             out.append(end)
-            await opened.response.write_eof(b"".join(out))
+            if (slow := outlet.end(b"".join(out))) is not None:
+                await slow
             self._turn.phase = Phase.DONE
         except (UpstreamError, RecursionError) as broken:
             failure = broken if isinstance(broken, UpstreamError) else UpstreamBroken(_TOO_DEEP)
@@ -278,22 +279,21 @@ class Translation:
         opened.lifeline.stop()
         try:
             last = before + opened.writer.error(status, message, code)
-            if last:
-                await opened.out.write(last)
+            if last and (slow := opened.outlet.write(last)) is not None:
+                await slow
         except ConnectionError:
             self._turn.left = True
         if self._request.transport is not None:
             # close() sends what is buffered and ends the connection without the last chunk.
             self._request.transport.close()
-        return opened.response
+        return opened.outlet.response
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A stream that the client has the head of."""
+    """A stream that has begun; its head goes out with the first of it."""
 
-    response: web.StreamResponse
-    out: AbstractStreamWriter
+    outlet: Outlet
     writer: AnswerWriter
     lifeline: Lifeline
 

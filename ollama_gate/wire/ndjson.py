@@ -32,15 +32,17 @@ class LineSplitter:
         Raises:
             UpstreamBroken: a line is longer than the limit.
         """
+        held = self._held
+        most = len(held) + len(data)
         lines = data.split(b"\n")
         rest = lines.pop()
-        if self._held and lines:
-            lines[0] = bytes(self._held) + lines[0]
-            self._held.clear()
-        self._held += rest
-        if len(self._held) > self._most or any(len(line) > self._most for line in lines):
+        if held and lines:
+            lines[0] = bytes(held) + lines[0]
+            held.clear()
+        held += rest
+        if most > self._most and (len(held) > self._most or any(len(line) > self._most for line in lines)):
             raise UpstreamBroken(f"a line of Ollama's answer is longer than {self._most} bytes")
-        return [line for line in lines if line]
+        return [line for line in lines if line] if b"" in lines else lines
 
     def end(self) -> bytes:
         """What came after the last line end: a line that was cut short, or one that never had an end."""
