@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+import sys
 from functools import partial
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from ollama_gate.access import connections
-from ollama_gate.access.connections import RATE_OVER, ClientConnection, ClientServer, client_address
+from ollama_gate.access.connections import RATE_OVER, ClientConnection, ClientServer, ConnectionLimits, client_address
 from ollama_gate.app import Gate
+from ollama_gate.tasks import spawn
 from support.cases import Front, front
 from support.gate import metric, running_gate
 from support.http import Client
@@ -212,3 +215,53 @@ async def test_what_fails_before_the_gate_had_it_is_json_too(monkeypatch: pytest
         reply = await line.ask("/api/chat", CHAT)
     assert (reply.status, json.loads(reply.body)["code"]) == (500, "internal_error")
     assert b"secret" not in reply.body
+
+
+async def test_many_requests_at_once_give_way_to_others_between_any_two() -> None:
+    happened: list[str] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        happened.append(request.path)
+        return web.Response(text=request.path)
+
+    async def others() -> None:
+        while True:
+            happened.append("others")
+            await asyncio.sleep(0)
+
+    server = ClientServer(handler, ConnectionLimits(), handler_cancellation=True, access_log=None)
+    listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    beside = spawn(others(), name="others")
+    try:
+        async with await Client.connect(listener.sockets[0].getsockname()[:2]) as client:
+            paths = [f"/{number}" for number in range(20)]
+            client.writer.write(b"".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for path in paths))
+            assert [(await client.rest(await client.head())).body.decode() for _ in paths] == paths
+    finally:
+        beside.cancel()
+        listener.close()
+        await server.shutdown(1.0)
+    turns = [at for at, what in enumerate(happened) if what != "others"]
+    assert [happened[at] for at in turns] == paths
+    assert all(happened[at - 1] == "others" for at in turns[1:])
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="aiohttp begins a request's own task at once there")
+async def test_a_request_alone_has_no_task_of_its_own() -> None:
+    tasks: list[bool] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        tasks.append(asyncio.current_task() is request.task)
+        return web.Response()
+
+    server = ClientServer(handler, ConnectionLimits(), handler_cancellation=True, access_log=None)
+    listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    try:
+        async with await Client.connect(listener.sockets[0].getsockname()[:2]) as client:
+            for _ in range(2):
+                await client.send("GET", "/")
+                assert (await client.rest(await client.head())).status == 200
+    finally:
+        listener.close()
+        await server.shutdown(1.0)
+    assert tasks == [True, True]
