@@ -1,4 +1,5 @@
 import itertools
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -144,4 +145,16 @@ def test_places_to_cut_are_the_same_however_the_text_is_searched(text: str, scan
     expected = sorted({found.end() for place in places for found in place.finditer(text)} | {len(text)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunking, "_SCANNED", scanned)
-        assert chunking._ends(text, *places) == expected
+        assert chunking._ends(text, *places).tolist() == expected
+
+
+def test_places_to_cut_take_few_bytes_each() -> None:
+    text = "a " * 200_000
+    tracemalloc.start()
+    try:
+        places = chunking._ends(text, chunking._WORD)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(places) == 200_000
+    assert most < 30 * len(places)
