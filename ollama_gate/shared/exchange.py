@@ -6,9 +6,10 @@ heard before, and bookings are kept until they can be told. A gate that has neve
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection
@@ -19,10 +20,10 @@ from ollama_gate.access.bookings import Bookings, Entry, newer
 from ollama_gate.access.keys import KeyRing
 from ollama_gate.access.quotas import Quotas
 from ollama_gate.archive import migrating
-from ollama_gate.archive.database import Database
+from ollama_gate.archive.database import Collided, Database
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.config import archive
-from ollama_gate.counting.counter import Counter
+from ollama_gate.counting.learned import Learned
 from ollama_gate.errors import ConfigError
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.shared import keyring, learned, usage
@@ -44,6 +45,16 @@ class Ring(Protocol):
         """These are the keys now."""
 
 
+class Learner(Protocol):
+    """Who learns of models (`counting.counter.Counter`)."""
+
+    def learned(self) -> Mapping[str, Learned]:
+        """What is known here, by model."""
+
+    def hear(self, theirs: Mapping[str, Learned]) -> None:
+        """That is what is known elsewhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Read:
     versions: dict[str, int]
@@ -63,7 +74,7 @@ class Exchange:
         ring: Ring,
         quotas: Quotas,
         bookings: Bookings,
-        counter: Callable[[], Counter],
+        counter: Callable[[], Learner],
         metrics: Metrics,
         log: FilteringBoundLogger,
         wall: Callable[[], float] = time.time,
@@ -137,6 +148,9 @@ class Exchange:
         try:
             database = await self._prepared()
             await self._tell_and_hear(database)
+            if self._clock() - self._forgot_at >= FORGET_EVERY:
+                await self._forget(database)
+                self._forgot_at = self._clock()
             if self._clock() - self._learned_at >= LEARNED_EVERY:
                 await self._learn(database)
                 self._learned_at = self._clock()
@@ -162,27 +176,26 @@ class Exchange:
         bookings, now = self._bookings, self._wall()
         bookings.forget(now)
         telling, heard_of, known = bookings.telling(), bookings.heard_of, self._stamp
-        forgets = self._clock() - self._forgot_at >= FORGET_EVERY
 
         def exchange(connection: Connection) -> _Read:
             if telling is not None:
                 usage.write(connection, database, telling, now)
-            if forgets:
-                usage.forget(connection, now)
             stamp = keyring.stamp(connection)
             keys = keyring.rows(connection) if stamp != known else None
             versions = usage.versions(connection, bookings.run)
             return _Read(versions, usage.entries(connection, newer(versions, heard_of)), stamp, keys)
 
-        read = await database.at_once(exchange, writes=telling is not None or forgets)
+        read = await database.at_once(exchange, writes=telling is not None)
         if telling is not None:
             bookings.told(telling)
-        if forgets:
-            self._forgot_at = self._clock()
         self._quotas.hear(bookings.hear(read.versions, read.entries), self._wall())
         if read.keys is not None:
             self._ring.take_keys(await asyncio.to_thread(keyring.ring_of, read.keys))
             self._stamp = read.stamp
+
+    async def _forget(self, database: Database) -> None:
+        with suppress(Collided):  # another gate is about it
+            await database.at_once(partial(usage.forget, now=self._wall()), writes=True)
 
     async def _learn(self, database: Database) -> None:
         counter = self._counter()

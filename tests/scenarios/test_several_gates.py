@@ -1,6 +1,7 @@
 """Several gates, each in front of an Ollama of its own, and one database: one key, one quota, one memory of counts."""
 
 import asyncio
+import io
 import json
 import time
 from collections.abc import AsyncIterator
@@ -14,10 +15,14 @@ from click.testing import CliRunner
 
 from ollama_gate.access.quotas import Usage
 from ollama_gate.app import Gate
+from ollama_gate.archive.schema import key as key_table
 from ollama_gate.cli import main
+from ollama_gate.config.archive import archive_url
+from ollama_gate.config.server import Shared
+from ollama_gate.errors import ConfigError
 from ollama_gate.rehearsal import Rehearsal
 from ollama_gate.shared.exchange import Exchange
-from support.archives import KINDS, database_url, needs_postgresql, through
+from support.archives import KINDS, database_url, needs_postgresql, opened, through
 from support.gate import metric, running_gate
 from support.http import Reply, ask
 from support.keyring import bearer
@@ -207,3 +212,34 @@ async def test_a_gate_that_has_never_read_its_keys_lets_nobody_in_until_it_has(t
             assert (await chat(gate, key)).status == 200
             assert (await ask(gate.address, "POST", "/api/chat", HELLO)).status == 401
             assert (await ask(gate.address, "GET", "/gate/health")).status == 200
+
+
+@pytest.mark.slow
+async def test_a_gate_that_others_can_reach_is_never_open_for_want_of_shared_keys(tmp_path: Path) -> None:
+    url = str(tmp_path / "archive.db")
+    operator, public = Operator(tmp_path, url), {"listen": "0.0.0.0:0"}
+    async with Rehearsal() as ollama:
+        with pytest.raises(ConfigError, match="others can reach"):
+            async with gate_at(ollama, url, tmp_path, server=public):
+                pass
+        key = await operator.new_key("laptop")
+        async with gate_at(ollama, url, tmp_path, server=public) as gate:
+            assert (await chat(gate, key)).status == 200
+            async with opened(archive_url(url)) as database, database.writing() as connection:
+                await connection.execute(key_table.delete())
+            await share(gate)
+            assert (await chat(gate, key)).status == 401
+            assert (await ask(gate.address, "POST", "/api/chat", HELLO)).status == 401
+
+
+@pytest.mark.slow
+async def test_sharing_begins_and_ends_with_a_restart_only(tmp_path: Path, written_log: io.StringIO) -> None:
+    url = str(tmp_path / "archive.db")
+    key = await Operator(tmp_path, url).new_key("laptop")
+    async with Rehearsal() as ollama, gate_at(ollama, url, tmp_path) as gate:
+        off = gate.config.model_copy(update={"shared": Shared()})
+        assert await gate.reload(lambda: off)
+        assert "shared.enabled is changed by a restart only" in written_log.getvalue()
+        await share(gate)
+        assert (await chat(gate, key)).status == 200
+        assert (await ask(gate.address, "POST", "/api/chat", HELLO)).status == 401
