@@ -42,6 +42,7 @@ NOT_RUN: Final = {
     "ollama-gate keys list [": "the same",
     "ollama-gate keys revoke NAME|": "the same",
     "ollama-gate keys rotate NAME|": "the same",
+    "ollama-gate keys import FILE": "the same: tests/cli/test_shared_keys.py runs it",
 }
 """Beginnings of commands that are not run, and why."""
 CODES: Final = {
