@@ -12,11 +12,12 @@ from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.compaction.compactor import Case, NotCompacted
 from ollama_gate.conversations import conversation_key, prompt_key
 from ollama_gate.counting.counter import Counter
+from ollama_gate.counting.roles import Roles, strange
 from ollama_gate.dialects.native import inputs
 from ollama_gate.dialects.translation import without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused
 from ollama_gate.policies import Applied, Policies, first_leg
-from ollama_gate.receive import Received
+from ollama_gate.receive import Received, elsewhere
 from ollama_gate.refused_before import RefusalMemory, RefusedBefore
 from ollama_gate.requests import Control, InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.shortening import Shortener, told
@@ -72,6 +73,7 @@ class Judge:
         self._shortener = shortener
         self._grace = grace
         self._clock = clock
+        self._roles = Roles()
         self._refused = RefusalMemory(remember)
         self.refused_before = refused_before
 
@@ -90,6 +92,16 @@ class Judge:
     def models_changed(self) -> None:
         """A name may stand for another model now: what was refused may fit."""
         self._refused.forget()
+
+    async def taken(self, inference: InferenceRequest, card: ModelCard) -> InferenceRequest:
+        """The request as its model takes it: without thinking where it cannot think, and no role unheard in silence."""
+        if "think" in inference.body and not card.thinks:
+            inference = without_thinking(inference)
+        if roles := strange(inference, card):
+            if (learn := self._roles.to_learn(card, roles)) is not None:
+                await elsewhere(learn)
+            inference = self._roles.heard(inference, card, roles)
+        return inference
 
     def at_once(self, inference: InferenceRequest, card: ModelCard | None, key: str, turn: Turn) -> Judged:
         """The verdict as far as it can be had without counting: sent on, refused, or open.
@@ -265,8 +277,7 @@ class Judge:
         if inference.control is not Control.NONE:
             return PromptCount(0, 0, Rung.EXACT, why="it loads or unloads the model and has no prompt"), applied
         images = applied.policy.image_tokens
-        if not card.thinks:
-            inference = without_thinking(inference)
+        inference = await self.taken(inference, card)
         if inference.kind is Kind.EMBED:
             if applied.embeds is None:
                 raise Refused(refusals.cannot_embed(card.name))

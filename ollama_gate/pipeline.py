@@ -20,7 +20,7 @@ from ollama_gate.catalog.versions import Features
 from ollama_gate.config import Config
 from ollama_gate.counting.counter import Counter
 from ollama_gate.dialects.lane import Lane
-from ollama_gate.dialects.translation import Stamp, without_thinking
+from ollama_gate.dialects.translation import Stamp
 from ollama_gate.errors import CountingError, Refusal, Refused, UpstreamError, UpstreamUnreachable
 from ollama_gate.forcing import force
 from ollama_gate.judging import Judge, Judged
@@ -197,8 +197,7 @@ class Pipeline:
             card = await self._catalog.card(name)
         if card is not None:
             turn.model = card.key
-            if "think" in inference.body and not card.thinks:
-                inference = without_thinking(inference)
+            inference = await self.judge.taken(inference, card)
         return inference, card
 
     async def _judge(

@@ -88,8 +88,12 @@ def _answered(message: Message, calls: _Open) -> _Call | None:
 
 
 def role_of(message: Message) -> str:
-    """The role as templates see it: in lower case (`api/types.go:Message.UnmarshalJSON`)."""
-    return str(message.get("role") or "").lower()
+    """The role as templates see it: in lower case (`api/types.go:Message.UnmarshalJSON`), a developer as the system.
+
+    What OpenAI's clients have the developer say are the system's instructions, and have to stay as those have.
+    """
+    role = str(message.get("role") or "").lower()
+    return "system" if role == "developer" else role
 
 
 def name_of(call: Any) -> str:

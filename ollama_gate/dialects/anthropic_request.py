@@ -28,6 +28,7 @@ from ollama_gate.dialects.translation import (
     NOTE_TOOL_CHOICE_NONE,
     ServerTools,
     inference_request,
+    nameless_tool,
     note_left_out,
     nothing_said,
     quoted,
@@ -187,9 +188,11 @@ def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json
     choice = record(body, "tool_choice", REQUEST, "anthropic.ToolChoice") or {}
     wish = text(choice, "type", REQUEST.within("tool_choice", "ToolChoice"))
     native: list[Json] = []
-    for tool in declared:
+    for index, tool in enumerate(declared):
         type_ = text(tool, "type", _TOOL)
         if not type_.startswith(_SERVER_TOOLS):
+            if tool and not tool.get("name"):
+                raise nameless_tool(f"tools[{index}].name")
             native.append(_function(tool))
         elif goes_on(server_tools, notes):
             native.append(_WEB_SEARCH if type_.startswith("web_search") else _function(tool))

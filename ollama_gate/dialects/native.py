@@ -169,6 +169,10 @@ def _checked_tools(tools: Any) -> None:
     for index, tool in enumerate(tools):
         if tool is not None and not isinstance(tool, dict):
             raise _bad(f"tools[{index}] must be an object", f"tools[{index}]")
+        function = tool.get("function") if tool else None
+        if tool and not function and tool.get("name"):
+            where = f"tools[{index}].function.name"
+            raise _bad(f"{where} is missing: without a name there the model cannot call the tool", where)
 
 
 def _checked_prompt(body: Json) -> bool:
@@ -218,9 +222,9 @@ _SAID_IN: Final[Mapping[str, str]] = {
 
 
 def _check_misplaced(path: str, body: Json) -> None:
-    """Refuse what stands in another route's field: Ollama overlooks it, and only loads the model."""
+    """Refuse what stands in another route's field, or in none: Ollama overlooks it, and only loads the model."""
     own = _SAID_IN[path]
-    for field in ("messages", "prompt", "input"):
+    for field in ("messages", "prompt", "input", "message", "prompts", "inputs", "content", "text"):
         if field != own and body.get(field):
             raise _bad(f"{field} is no field of {path}, which takes {own}: nothing of it would reach the model", own)
 

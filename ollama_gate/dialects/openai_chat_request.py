@@ -1,6 +1,7 @@
 """POST /v1/chat/completions: the request, made one for /api/chat (`openai/openai.go:FromChatRequest`, Ollama v0.33).
 
-Where the gate does more than Ollama: `max_completion_tokens` is honoured, and so is `tool_choice: "none"`.
+Where the gate does more than Ollama: `max_completion_tokens` is honoured, and so is `tool_choice: "none"`; a tool's
+result keeps the call that it answers, and a call without arguments is one.
 """
 
 from collections.abc import Mapping
@@ -27,8 +28,10 @@ from ollama_gate.dialects.translation import (
     NOTE_ONE_CHOICE,
     NOTE_TOOL_CHOICE_IGNORED,
     NOTE_TOOL_CHOICE_NONE,
+    NOTE_TOOLS_LEFT_OUT,
     ServerTools,
     inference_request,
+    nameless_tool,
     note_left_out,
     nothing_said,
     think_of_effort,
@@ -64,6 +67,7 @@ FIELDS: Final = frozenset(
 _LEFT_OUT: Final = frozenset(
     {"functions", "function_call", "logit_bias", "audio", "web_search_options", "options", "top_k", "min_p"}
 )
+_CLIENT_TOOLS: Final = (None, "", "function", "custom")
 _REQUEST: Final = Place("ChatCompletionRequest")
 _MESSAGE: Final = _REQUEST.within("messages", "Message")
 _CALL: Final = _MESSAGE.within("tool_calls", "ToolCall")
@@ -141,9 +145,10 @@ def include_usage(body: Json) -> bool:
 
 def _tools(body: Json, notes: list[str]) -> list[Any]:
     """The tools as they came: Ollama keeps of them what `api.Tool` has, here and on /api/chat alike."""
-    tools = items(body, "tools", _REQUEST, "api.Tool") or []
-    for tool in tools:
-        element(tool, _REQUEST, "tools", "api.Tool")
+    declared = items(body, "tools", _REQUEST, "api.Tool") or []
+    tools = [tool for index, tool in enumerate(declared) if _named(tool, index)]
+    if len(tools) < len(declared):
+        notes.append(NOTE_TOOLS_LEFT_OUT)
     choice = body.get("tool_choice")
     if not tools:
         return []
@@ -153,6 +158,16 @@ def _tools(body: Json, notes: list[str]) -> list[Any]:
     if choice not in (None, "auto"):
         notes.append(NOTE_TOOL_CHOICE_IGNORED)
     return tools
+
+
+def _named(tool: Any, index: int) -> bool:
+    """Whether a tool is one that a model can call; none is what only a server can run (`{"type":"web_search"}`)."""
+    function = element(tool, _REQUEST, "tools", "api.Tool").get("function")
+    if not tool or (isinstance(function, dict) and function.get("name")):
+        return True
+    if tool.get("type") not in _CLIENT_TOOLS:
+        return False
+    raise nameless_tool(f"tools[{index}].function.name")
 
 
 def _options(body: Json, asked: int | None) -> dict[str, Any]:
@@ -215,7 +230,13 @@ def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
         if isinstance(content, list):
             # Each part is a message of its own, and what belongs to the whole goes to the last one: that is how Ollama
             # renders it, so that is how it is counted.
-            native.extend(_message_of_part(role, part) for part in content)
+            parts = [_message_of_part(role, part) for part in content]
+            if role.lower() == "tool":
+                if not parts and call_id in names:
+                    parts = [{"role": role, "content": ""}]
+                for part in parts:  # Ollama forgets whose result it is, and all of an empty one
+                    _complete(part, "", None, tool_name, call_id)
+            native.extend(parts)
             if calls := _calls(message, census):
                 if not content:  # Ollama hands the calls to whoever spoke before
                     native.append({"role": role, "content": ""})
@@ -297,7 +318,7 @@ def _calls(message: Json, census: Census) -> list[dict[str, Any]] | None:
         function = record(call, "function", _CALL, _FUNCTION_TYPE) or {}
         arguments = text(function, "arguments", _FUNCTION)
         try:
-            parsed = parsed_arguments(arguments, census)
+            parsed = parsed_arguments(arguments, census) if arguments.strip() else {}
         except ValueError:
             raise bad_request("invalid tool call arguments") from None
         native.append(native_call(text(call, "id", _CALL), text(function, "name", _FUNCTION), parsed))

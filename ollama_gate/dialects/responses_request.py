@@ -30,6 +30,7 @@ from ollama_gate.dialects.translation import (
     NOTE_TOOL_CHOICE_NONE,
     ServerTools,
     inference_request,
+    nameless_tool,
     note_left_out,
     nothing_said,
     think_of_effort,
@@ -195,9 +196,11 @@ def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json
     if choice not in (None, "auto", "none") and declared:
         notes.append(NOTE_TOOL_CHOICE_IGNORED)
     native: list[Json] = []
-    for tool in declared:
+    for index, tool in enumerate(declared):
         kind = text(tool, "type", TOOL)
         if kind in _CLIENT_TOOLS:
+            if tool and kind != "namespace" and not tool.get("name"):
+                raise nameless_tool(f"tools[{index}].name")
             native.extend(_expanded(tool))
         elif goes_on(server_tools, notes):
             native.extend([_WEB_SEARCH] if kind == "web_search" else _expanded(tool))

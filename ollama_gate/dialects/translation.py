@@ -32,6 +32,7 @@ SESSION_HEADERS: Final = (
 NOTE_TOOL_CHOICE_NONE: Final = "tool_choice none: the tools were left out"
 NOTE_TOOL_CHOICE_IGNORED: Final = "tool_choice is not enforced by Ollama"
 NOTE_CONTENT_LEFT_OUT: Final = "content blocks of a kind Ollama does not know were left out"
+NOTE_TOOLS_LEFT_OUT: Final = "tools of a kind Ollama does not know were left out"
 NOTE_NO_FORMAT: Final = "the answer's format is not enforced: it names none that Ollama has, or has no schema"
 NOTE_NO_STATE: Final = "previous_response_id and conversation are ignored: Ollama keeps no responses"
 NOTE_ONE_CHOICE: Final = "n is ignored: Ollama gives one choice"
@@ -183,6 +184,11 @@ def note_left_out(body: Json, names: frozenset[str], notes: list[str]) -> None:
 def nothing_said(param: str) -> Refused:
     """The refusal of a conversation of which nothing is left: without messages it would only load the model."""
     return bad_request(f"{param} has nothing in it that a model could answer: send some text, or an image", param)
+
+
+def nameless_tool(param: str) -> Refused:
+    """The refusal of a tool whose name stands nowhere in the form of this route: no model could ever call it."""
+    return bad_request(f"{param} is missing: without a name there the model cannot call the tool", param)
 
 
 def quoted(value: str) -> str:

@@ -88,6 +88,17 @@ _CHATML_GO = """\
 {{ end }}<|im_start|>assistant
 """
 
+_ROLES_GO = """\
+{{- if .System }}<|im_start|>system
+{{ .System }}<|im_end|>
+{{ end }}
+{{- range .Messages }}
+{{- if or (eq .Role "user") (eq .Role "assistant") }}<|im_start|>{{ .Role }}
+{{ .Content }}<|im_end|>
+{{ end }}
+{{- end }}<|im_start|>assistant
+"""
+
 _FIM_GO = f"""\
 {{{{- if .Suffix }}}}<|fim_prefix|>{{{{ .Prompt }}}}<|fim_suffix|>{{{{ .Suffix }}}}<|fim_middle|>
 {{{{- else }}}}
@@ -126,6 +137,13 @@ def _chatml(talk: Conversation) -> str:
 
 def _go_chatml(talk: Conversation) -> str:
     return _chatml(Conversation(collate(talk.messages)))
+
+
+def _go_roles(talk: Conversation) -> str:
+    """As most templates of Ollama's library: who is neither user, assistant nor system is left out."""
+    rules = "\n\n".join(m["content"] for m in talk.messages if m["role"] == "system")
+    shown = [m for m in collate(talk.messages) if m["role"] in ("user", "assistant")]
+    return _chatml(Conversation([{"role": "system", "content": rules}, *shown] if rules else shown))
 
 
 def _go_thinking(talk: Conversation) -> str:
@@ -294,6 +312,7 @@ STYLES: Mapping[str, Style] = {
     "chatml-thinking": _jinja(_THINKING_JINJA),
     "alternating": _jinja(_ALTERNATING_JINJA),
     "go-chatml": Style(_CHATML_GO, _go_chatml),
+    "go-roles": Style(_ROLES_GO, _go_roles),
     "go-fim": Style(_FIM_GO, _go_chatml),
     "go-tools": Style(_TOOLS_GO, _go_tools),
     "go-thinking": Style(_THINKING_GO, _go_thinking),

@@ -151,6 +151,13 @@ def test_exempt_tools_and_roles_stay_whole() -> None:
     assert len(units(out)) == 1
 
 
+def test_a_developer_stays_as_the_system_does() -> None:
+    rules: Message = {"role": "developer", "content": "d " * 200}
+    _, out = filled([long_talks.system(10), rules, *long_talks.long_talk(20, 60)[1:]], Terms(1000, 1600, keep_last=3))
+    assert rules in out
+    assert out.index(rules) == 1
+
+
 def test_a_reminder_among_the_results_is_not_the_question() -> None:
     reminder: Message = {"role": "user", "content": "<system-reminder>The list of tasks is empty.</system-reminder>\n"}
     talk: list[Message] = [

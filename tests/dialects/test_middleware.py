@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from ollama_gate.requests import AnswerFacts
-from support.dialects import ENDPOINTS, MESSAGES, RESPONSES, as_ollama_reads_it, normal, refusal_of, writer_of
+from support.dialects import CHAT, ENDPOINTS, MESSAGES, RESPONSES, as_ollama_reads_it, normal, refusal_of, writer_of
 
 RECORDED = Path(__file__).parent.parent / "data/dialects/middleware.jsonl"
 LINES: list[dict[str, Any]] = [json.loads(line) for line in RECORDED.read_text("utf-8").split("\n") if line]
@@ -23,6 +23,18 @@ def lost(line: dict[str, Any]) -> bool:
     emptied = "messages" in line["body"] and line["native"].get("messages") is None
     body = json.dumps(line["body"])
     return emptied or '"document"' in body or ('"file_id"' in body and '"input_image"' in body)
+
+
+def in_parts(line: dict[str, Any]) -> bool:
+    """Whether a tool's result came in parts: the layer forgets whose it is, and all of an empty one."""
+    messages = line["body"].get("messages") or ()
+    return any(each["role"] == "tool" and isinstance(each["content"], list) for each in messages)
+
+
+def forgotten(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages without whose results those of tools are, and without empty ones."""
+    shown = [{**each} if each["role"] != "tool" else {**each, "tool_name": "", "tool_call_id": ""} for each in messages]
+    return [each for each in shown if each["role"] != "tool" or each["content"] or each.get("images")]
 
 
 TRANSLATED = [line for line in LINES if line.get("status") == 200 and not lost(line)]
@@ -55,7 +67,10 @@ def better(path: str, answer: str) -> str:
 def test_a_request_is_translated_as_ollama_translates_it(line: dict[str, Any]) -> None:
     request = ENDPOINTS[line["path"]].parse(line["body"], {}, "drop")
     native = orjson.loads(orjson.dumps(dict(request.body)))
-    assert as_ollama_reads_it(native) == as_ollama_reads_it(line["native"])
+    read, recorded = as_ollama_reads_it(native), as_ollama_reads_it(line["native"])
+    if line["path"] == CHAT and in_parts(line):
+        read["messages"], recorded["messages"] = forgotten(read["messages"]), forgotten(recorded["messages"])
+    assert read == recorded
 
 
 @pytest.mark.parametrize("line", TRANSLATED, ids=named)

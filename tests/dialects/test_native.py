@@ -133,6 +133,9 @@ def test_a_format_that_ollama_would_fail_on_is_refused_by_name(wish: object, rou
         ("/api/generate", {"prompt": "", "messages": HI}, "prompt"),
         ("/api/embed", {"prompt": "hi"}, "input"),
         ("/api/embeddings", {"input": "hi"}, "prompt"),
+        ("/api/chat", {"message": HI}, "messages"),
+        ("/api/generate", {"content": "hi"}, "prompt"),
+        ("/api/embed", {"inputs": ["hi"]}, "input"),
     ],
 )
 def test_what_stands_in_another_routes_field_is_refused_and_loads_nothing(

@@ -26,7 +26,8 @@ EMBEDDER = next(model for model in MODELS if model.embeds)
 GATES_PIECES = build(Vocabulary.from_metadata(dict(EMBEDDER.tokenizer_metadata), EMBEDDER.name))
 _JINJA = {"rehearsal:latest", "rehearsal-thinking:latest", "rehearsal-strict:latest"}
 JINJA_MODELS = [model for model in MODELS if model.name in _JINJA]
-GO_MODELS = list({(m.text, m.system): m for m in MODELS if m.mode is Mode.GO}.values())
+ROLES = Model("rehearsal-roles:latest", mode=Mode.GO, text="go-roles")
+GO_MODELS = list({(m.text, m.system): m for m in (*MODELS, ROLES) if m.mode is Mode.GO}.values())
 
 texts = st.text(st.sampled_from("ab<>&\"'\\\n\t é日😀\u2028|_") | st.characters(codec="utf-8"), max_size=12)
 names = st.sampled_from(["get", "set_it", "a.b"])

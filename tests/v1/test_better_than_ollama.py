@@ -276,3 +276,77 @@ def test_the_table_in_the_docs_names_these_tests() -> None:
     assert named == here
     rows = [row for row in table.splitlines() if row.startswith("| ")][1:]
     assert all(re.search(r"`test_\w+` \|$", row) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/chat/completions", {"messages": []}), ("/v1/responses", {"input": []})]
+)
+async def test_a_developer_is_heard(path: str, body: dict[str, list[Any]]) -> None:
+    talk = [{"role": "developer", "content": "Be brief."}, *HELLO]
+    template = (
+        '{{ .System }}{{ range .Messages }}{{ if eq .Role "user" }}<|{{ .Role }}|>{{ .Content }}{{ end }}{{ end }}'
+    )
+
+    async def script(_: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole({"model": MODEL, "created_at": "2026-11-30T08:20:39.9Z", **done()}))
+
+    models = {f"{MODEL}:latest": model(MODEL, template=template)}
+    async with ScriptedOllama(script, models) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", path, {"model": MODEL, **dict.fromkeys(body, talk)})
+        [got] = ollama.got
+    assert got.json["messages"] == [{"role": "system", "content": "Be brief."}, *HELLO]
+    assert "developer messages are sent as system messages" in (reply.gate("note") or "")
+
+
+async def test_a_result_in_parts_keeps_its_call() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    calls = {"role": "assistant", "content": None, "tool_calls": [call, {**call, "id": "c2"}]}
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    results = [
+        {"role": "tool", "tool_call_id": "c1", "content": parts},
+        {"role": "tool", "tool_call_id": "c2", "content": []},
+    ]
+    body = {**CHAT, "messages": [*HELLO, calls, *results]}
+    _, [got] = await answered("/v1/chat/completions", body, done())
+    told = [(each["content"], each["tool_name"], each["tool_call_id"]) for each in got.json["messages"][2:]]
+    assert told == [("one", "look", "c1"), ("two", "look", "c1"), ("", "look", "c2")]
+
+
+@pytest.mark.parametrize("arguments", ["", " \n"])
+async def test_a_call_with_empty_arguments_is_a_call(arguments: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    talk = [*HELLO, {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "r"}]
+    reply, [got] = await answered("/v1/chat/completions", {**CHAT, "messages": talk}, done())
+    assert reply.status == 200
+    assert got.json["messages"][1]["tool_calls"][0]["function"]["arguments"] == {}
+
+
+_FLAT = {"type": "function", "name": "look", "parameters": {}}
+_NESTED = {"type": "function", "function": {"name": "look", "parameters": {}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "tool", "param"),
+    [
+        ("/v1/chat/completions", _FLAT, "tools[1].function.name"),
+        ("/v1/chat/completions", {"name": "look", "input_schema": {}}, "tools[1].function.name"),
+        ("/v1/responses", _NESTED, "tools[1].name"),
+        ("/v1/messages", _NESTED, "tools[1].name"),
+        ("/api/chat", _FLAT, "tools[1].function.name"),
+    ],
+)
+async def test_a_tool_without_a_name_is_refused(path: str, tool: dict[str, Any], param: str) -> None:
+    good = {**_FLAT, "function": {"name": "ask"}, "name": "ask"}
+    said = {"input": "Hello."} if path == "/v1/responses" else {"messages": HELLO}
+    body = {"model": MODEL, "max_tokens": 9, **said, "tools": [good, tool]}
+    reply, got = await answered(path, body, done())
+    assert reply.status == 400
+    assert f"{param} is missing" in reply.body.decode()
+    assert not got
+
+
+async def test_a_tool_that_a_server_would_have_to_run_is_left_out_of_a_chat() -> None:
+    body = {**CHAT, "tools": [{"type": "web_search"}, _NESTED]}
+    reply, [got] = await answered("/v1/chat/completions", body, done())
+    assert [tool["function"]["name"] for tool in got.json["tools"]] == ["look"]
+    assert "tools of a kind Ollama does not know were left out" in (reply.gate("note") or "")

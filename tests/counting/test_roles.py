@@ -1,0 +1,98 @@
+"""Which roles a template shows, and what becomes of the messages of others."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.counting.roles import NOTE_DEVELOPER, Roles, strange
+from ollama_gate.dialects.native import parse
+from ollama_gate.requests import InferenceRequest, Weight
+
+TEMPLATES = Path(__file__).parent.parent / "data/gotemplate/templates"
+LOST = {
+    "gemma": {"developer", "tool", "critic"},
+    "gptoss": {"developer", "critic"},
+    "qwen3": {"developer", "critic"},
+    "llama31": {"developer", "critic"},
+    "legacy_chatml": {"developer", "tool", "critic"},
+    "legacy_bare": {"system", "developer", "tool", "critic"},
+    "llama32": set(),
+    "hermes3": set(),
+    "granite": set(),
+}
+"""What templates of these kinds leave out, whether they show others by name, by `{{ .Role }}` or by `{{ else }}`."""
+
+
+def card_of(template: str, mode: Mode = Mode.GO_TEMPLATE) -> ModelCard:
+    return ModelCard("m", "m", "d", mode, template=template)
+
+
+def asked(*roles: str) -> InferenceRequest:
+    messages = [{"role": role, "content": f"says {role}"} for role in roles]
+    return parse("/api/chat", {"model": "m", "messages": messages})
+
+
+def heard(request: InferenceRequest, card: ModelCard, known: Roles | None = None) -> InferenceRequest:
+    roles, known = strange(request, card), known or Roles()
+    learn = known.to_learn(card, roles)
+    if learn is not None:
+        learn()
+    assert known.to_learn(card, roles) is None
+    return known.heard(request, card, roles)
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_a_template_leaves_out_is_found_and_nothing_else(name: str) -> None:
+    card = card_of((TEMPLATES / f"{name}.gotmpl").read_text("utf-8"))
+    for role in ("system", "developer", "tool", "critic"):
+        request = asked(role, "user")
+        made = heard(request, card)
+        if role == "developer" and role in LOST[name]:
+            assert made.body["messages"] == [
+                {"role": "system", "content": "says developer"},
+                request.body["messages"][1],
+            ]
+            assert made.notes == (NOTE_DEVELOPER,)
+        elif role in LOST[name]:
+            assert made.body is request.body
+            assert made.notes[0].endswith(f"messages of {role}")
+        else:
+            assert made is request
+
+
+def test_ordinary_talk_costs_a_look() -> None:
+    assert strange(asked("user", "assistant", "user"), card_of("{{ .Prompt }}")) == frozenset()
+
+
+@pytest.mark.parametrize("mode", [Mode.JINJA, Mode.CHATML, Mode.REMOTE])
+def test_roles_are_left_to_whoever_knows_them(mode: Mode) -> None:
+    assert strange(asked("developer", "user"), card_of("", mode)) == frozenset()
+
+
+def test_a_template_that_cannot_be_read_here_is_taken_to_show_everybody() -> None:
+    request = asked("developer", "user")
+    assert heard(request, card_of("{{ nonsense . }} {{ .Messages }}")) is request
+
+
+def test_any_number_of_strange_roles_is_one_thing_to_learn() -> None:
+    card, known = card_of((TEMPLATES / "gemma.gotmpl").read_text("utf-8")), Roles()
+    heard(asked("critic", "user"), card, known)
+    assert known.to_learn(card, frozenset({"judge", "jury", ""})) is None
+
+
+def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ollama_gate.counting.roles._MOST", 3)
+    known = Roles()
+    for at in range(8):
+        card = card_of(f"{{{{ .System }}}} {{{{ .Prompt }}}} {at}")
+        assert heard(asked("developer"), card, known).notes == (NOTE_DEVELOPER,)
+
+
+def test_a_large_body_keeps_what_was_learnt_of_it() -> None:
+    request = asked("Developer", "user")
+    weight = Weight(request.body, None, (), b"", b"", b"")
+    made = heard(replace(request, weight=weight), card_of((TEMPLATES / "gemma.gotmpl").read_text("utf-8")))
+    assert made.weighed == replace(weight, body=made.body)
+    assert [message["role"] for message in made.body["messages"]] == ["system", "user"]
