@@ -40,8 +40,6 @@ class Settler:
             learn: takes what the end of a whole answer says of the prompt's count.
         """
         try:
-            if learn is not None:
-                learn(passage.end(observer))
             end = passage.end(observer) if passage.bytes else None
             if turn.caller is not None:
                 reported = None if end is None else end.prompt_eval_count
@@ -53,6 +51,8 @@ class Settler:
             if turn.signals:
                 self._signals(turn)
             self._write(turn, passage, end, ended)
+            if learn is not None:
+                learn(passage.end(observer))
         except Exception as failure:  # noqa: BLE001 - observing must never fail a request
             self._log.error("a finished request could not be recorded", exc_info=failure)
 

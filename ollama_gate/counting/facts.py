@@ -67,53 +67,9 @@ class TokenizerFacts:
             return None
         return self.tokens_per_byte * byte_length + (self.tokens_more if byte_length else 0) + self.adds
 
-    def lower_bound(self, byte_length: int) -> int:
-        """The fewest tokens that a rendered prompt of `byte_length` UTF-8 bytes can cost, `adds` included."""
-        if not self.bytes_per_token:
-            return self.adds
-        return -(-byte_length // self.bytes_per_token) + self.adds
-
     def split_set(self, template_text: str) -> tuple[Special, ...]:
         """Specials of a template at which a rendered prompt can be cut (`Specials.split_set`)."""
         return self.specials.split_set(template_text)
-
-
-class HasFacts:
-    """What every tokenizer answers from its facts, at no cost."""
-
-    alive = True
-    """Whether it can be asked; one in a process of its own may be ended at any time."""
-
-    def __init__(self, facts: TokenizerFacts) -> None:
-        """Keep the facts."""
-        self.facts = facts
-
-    @property
-    def adds(self) -> int:
-        """Tokens that are added around a prompt: BOS and EOS."""
-        return self.facts.adds
-
-    @property
-    def adds_bos(self) -> bool:
-        """Whether BOS is one of them."""
-        return self.facts.adds_bos
-
-    @property
-    def bos_text(self) -> str:
-        """The text of the BOS token, empty when there is none."""
-        return self.facts.bos_text
-
-    def byte_bound(self, byte_length: int) -> int | None:
-        """See `TokenizerFacts.byte_bound`."""
-        return self.facts.byte_bound(byte_length)
-
-    def lower_bound(self, byte_length: int) -> int:
-        """See `TokenizerFacts.lower_bound`."""
-        return self.facts.lower_bound(byte_length)
-
-    def split_set(self, template_text: str) -> tuple[Special, ...]:
-        """See `TokenizerFacts.split_set`."""
-        return self.facts.split_set(template_text)
 
 
 def facts_of(vocabulary: Vocabulary) -> TokenizerFacts:

@@ -16,7 +16,7 @@ import orjson
 
 import ollama_gate
 from ollama_gate.counting.channel import Operation, Status, pack_texts, receive, send, unpack_numbers
-from ollama_gate.counting.facts import HasFacts, TokenizerFacts
+from ollama_gate.counting.facts import TokenizerFacts
 from ollama_gate.errors import CountingError
 
 CHANNELS = 2
@@ -127,7 +127,7 @@ class Worker:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-class RemoteTokenizer(HasFacts):
+class RemoteTokenizer:
     """Counts like `tokenizer.Tokenizer`. Its methods block without holding the GIL; call them in a thread."""
 
     def __init__(self, worker: Worker, facts: TokenizerFacts, source: str) -> None:
@@ -138,7 +138,7 @@ class RemoteTokenizer(HasFacts):
             facts: What it said about its tokenizer.
             source: What the tokenizer was made from: `cache`, `blob` or `show`.
         """
-        super().__init__(facts)
+        self.facts = facts
         self.worker = worker
         self.source = source
         self.alive = True

@@ -2,16 +2,16 @@
 
     vocabulary = Vocabulary.from_metadata(metadata, "gemma3:4b")
     tokenizer = build(vocabulary)
-    prompt_tokens = tokenizer.count([rendered])[0] + tokenizer.adds
+    prompt_tokens = tokenizer.count([rendered])[0] + tokenizer.facts.adds
 
-Specials inside a text are parsed, as Ollama has them parsed; BOS and EOS are `adds`, never part of a count.
+Specials inside a text are parsed, as Ollama has them parsed; BOS and EOS are `facts.adds`, never part of a count.
 """
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from ollama_gate.counting import bpe, merges, unigram, wordpiece
-from ollama_gate.counting.facts import HasFacts, TokenizerFacts, facts_of
+from ollama_gate.counting.facts import TokenizerFacts, facts_of
 from ollama_gate.counting.letters import BYTE_TEXTS, LETTER_BYTES, SPACE
 from ollama_gate.counting.merges import BpeRecipe
 from ollama_gate.counting.specials import Partition
@@ -41,12 +41,15 @@ class Engine(Protocol):
         ...
 
 
-class Tokenizer(HasFacts):
+class Tokenizer:
     """Counts texts as the engine does. Safe to use from several threads; the GIL is free while a BPE one works."""
+
+    alive = True
+    """Whether it can be asked: always, as it works in this process."""
 
     def __init__(self, facts: TokenizerFacts, engine: Engine) -> None:
         """Join the facts to the engine."""
-        super().__init__(facts)
+        self.facts = facts
         self.engine = engine
         self._partition = Partition(facts.specials)
 

@@ -128,7 +128,7 @@ def small(kind: str) -> Tokenizer:
 @given(parts=st.lists(st.sampled_from([*FRAGMENTS, "<|im_start|>", "<|im_end|>", "hello", "ab"]), max_size=30))
 def test_the_sum_of_the_pieces_is_the_count_of_the_whole(kind: str, parts: list[str]) -> None:
     built, text = small(kind), "".join(parts)
-    assert MemoCounter(built, built.split_set(CHATML)).count(text) == built.count([text])[0]
+    assert MemoCounter(built, built.facts.split_set(CHATML)).count(text) == built.count([text])[0]
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_conversations_of_every_family_are_counted_exactly(name: str, data: st.D
         st.integers(1, 40).map(lambda length: " " * length),
         st.integers(1, 40).map(lambda length: "\n" * length),
     )
-    memo = MemoCounter(built, built.split_set(" ".join(markers)))
+    memo = MemoCounter(built, built.facts.split_set(" ".join(markers)))
     text = ""
     for turn in data.draw(st.lists(st.lists(part, max_size=8), min_size=1, max_size=4)):
         text += "".join(turn)  # a growing conversation: the memo knows its beginning

@@ -55,18 +55,18 @@ def rehearsals(path: Path) -> Path:
 def test_a_file_counts_whole_texts_and_knows_its_bos(tmp_path: Path) -> None:
     plain, adding = load(words(tmp_path / "tokenizer.json")), load(words(tmp_path / "other.json", bos=True))
     assert plain.count(["hello world hello", "<s>hello", ""]) == [3, 2, 0]
-    assert (plain.facts.model, plain.adds) == (PUBLISHED, 0)
-    assert (adding.adds_bos, adding.facts.adds_eos, adding.bos_text) == (True, False, "<s>")
+    assert (plain.facts.model, plain.facts.adds) == (PUBLISHED, 0)
+    assert (adding.facts.adds_bos, adding.facts.adds_eos, adding.facts.bos_text) == (True, False, "<s>")
     assert adding.count(["hello"]) == [1]
     assert plain.pieces("hello <s>") == ["hello", "<s>"]
-    assert (plain.byte_bound(10), plain.lower_bound(10)) == (None, 0)
+    assert (plain.facts.byte_bound(10), plain.facts.bytes_per_token) == (None, 0)
 
 
 def test_a_directory_is_taken_by_its_tokenizer_json(tmp_path: Path) -> None:
     words(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text('{"bos_token": {"content": "<s>"}, "eos_token": "</s>"}')
     found = load(tmp_path)
-    assert (found.bos_text, found.facts.eos_text) == ("<s>", "</s>")
+    assert (found.facts.bos_text, found.facts.eos_text) == ("<s>", "</s>")
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1", b"\xff" * 100])
@@ -104,7 +104,7 @@ def test_with_transformers_its_tokenizer_counts(tmp_path: Path, monkeypatch: pyt
     library = SimpleNamespace(AutoTokenizer=SimpleNamespace(from_pretrained=make))
     monkeypatch.setitem(sys.modules, "transformers", library)
     found = load(tmp_path)
-    assert (found.count(["a b c"]), found.adds_bos, found.bos_text) == ([3], True, "<1>")
+    assert (found.count(["a b c"]), found.facts.adds_bos, found.facts.bos_text) == ([3], True, "<1>")
     (tmp_path / "inner").mkdir()
     with pytest.raises(UnknownVocabulary, match="transformers cannot load"):
         load(tmp_path / "inner")

@@ -52,14 +52,13 @@ def test_spaces_are_merged_where_the_file_says_so(text: str, found: list[str]) -
 
 
 def test_eos_is_added_unless_the_file_says_otherwise() -> None:
-    assert build(Vocabulary.from_metadata(unigram(), "test")).adds == 1
-    assert build(Vocabulary.from_metadata(unigram(add_eos_token=False), "test")).adds == 0
+    assert build(Vocabulary.from_metadata(unigram(), "test")).facts.adds == 1
+    assert build(Vocabulary.from_metadata(unigram(add_eos_token=False), "test")).facts.adds == 0
 
 
 def test_no_bound_is_claimed() -> None:
-    built = build(Vocabulary.from_metadata(unigram(), "test"))
-    assert built.byte_bound(100) is None
-    assert built.lower_bound(10**6) == built.adds
+    facts = build(Vocabulary.from_metadata(unigram(), "test")).facts
+    assert (facts.byte_bound(100), facts.bytes_per_token) == (None, 0)
 
 
 def test_a_user_defined_token_costs_nothing_and_an_unused_one_is_as_if_it_were_not_there() -> None:

@@ -43,7 +43,7 @@ def test_words_are_made_of_the_longest_pieces(text: str, ids: list[int]) -> None
 
 
 def test_both_markers_are_added() -> None:
-    assert (TOKENIZER.adds, TOKENIZER.bos_text) == (2, "[CLS]")
+    assert (TOKENIZER.facts.adds, TOKENIZER.facts.bos_text) == (2, "[CLS]")
 
 
 @given(st.lists(st.sampled_from(["hello", " ", "\n", "世", ".", "s", "x", "[SEP]", "é"]), max_size=40))
