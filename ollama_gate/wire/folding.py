@@ -85,14 +85,14 @@ class _Found(Exception):
     """A key was there already."""
 
 
-_HOLDERS: Final = (dict, list)
+_HOLDERS: Final = frozenset({dict, list})
 
 
 def _fold(value: dict[str, Any], names: frozenset[str], inner: Mapping[str, Struct], path: Path) -> dict[str, Any]:
     if not value.keys() <= names:
         value = _renamed(value, names, path)
     for name, item in value.items():
-        if item and item.__class__ in _HOLDERS and (struct := inner.get(name)) is not None:
+        if type(item) in _HOLDERS and item and (struct := inner.get(name)) is not None:
             value[name] = _descend(item, struct, (path, name))
     return value
 

@@ -59,6 +59,7 @@ _TRAILER: Final = 4
 _ENDLESS: Final = 5
 """In a body that ends with the connection."""
 _DONE: Final = 6
+_IN_CHUNKS: Final = frozenset({_SIZE_LINE, _CHUNK})
 
 
 class AnswerReader:
@@ -104,7 +105,7 @@ class AnswerReader:
             UpstreamBroken: this is not HTTP.
         """
         state = self._state
-        if state in (_SIZE_LINE, _CHUNK):
+        if state in _IN_CHUNKS:
             return self._chunks(data)
         if state == _PLAIN:
             return self._plain(data)
@@ -233,11 +234,8 @@ class AnswerReader:
                         raise UpstreamBroken("a chunk of Ollama's answer has no size")
                     held += data[at:]
                     break
-                found = _SIZE.fullmatch(data, at, line)
-                if found is None:
-                    raise UpstreamBroken("a chunk of Ollama's answer has a size that is none")
+                self._left = _chunk_size(data[at:line])
                 at = line + 2
-                self._left = int(found[1], 16)
                 if not self._left:
                     self._state = _TRAILER
                     self._trailer(data[at:])
@@ -288,6 +286,19 @@ def _status_line(line: bytes) -> tuple[bool, int, bytes]:
     if found is None:
         raise UpstreamBroken("what answers is not an HTTP server")
     return found[1] == b"1", int(found[2]), found[3] or b""
+
+
+@lru_cache(maxsize=256)
+def _chunk_size(line: bytes) -> int:
+    """The size that a chunk's first line says; one token's chunk is about as long as another's.
+
+    Raises:
+        UpstreamBroken: it says none.
+    """
+    found = _SIZE.fullmatch(line)
+    if found is None:
+        raise UpstreamBroken("a chunk of Ollama's answer has a size that is none")
+    return int(found[1], 16)
 
 
 def _is_length(text: bytes) -> bool:
