@@ -36,3 +36,16 @@ def test_tls_is_left_out_of_the_client_that_is_not_used_and_of_nothing_else() ->
     modules = ("aiohttp.connector", "asyncio.sslproto", "http.client", "ollama_gate.upstream.client")
     has_tls = "[getattr(sys.modules[name], 'ssl', None) is not None for name in {}]"
     assert after_loading(has_tls.format(modules)) == [False, True, True, True]
+
+
+@pytest.mark.slow
+def test_cycles_are_looked_for_once_all_is_loaded_and_not_among_that() -> None:
+    found = after_loading(
+        "(lambda gc: [gc.isenabled(), sum(one['collections'] for one in gc.get_stats()[1:]), gc.get_freeze_count()])"
+        "(__import__('gc'))"
+    )
+    assert isinstance(found, list)
+    enabled, looked, frozen = found
+    assert enabled is True
+    assert looked <= 6  # what begins Python and finds this command is loaded as ever
+    assert frozen > 50_000

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import click
 
-import ollama_gate.cli.lean  # noqa: F401 - before anything imports what it leaves out
+from ollama_gate.cli import lean  # before anything imports what it leaves out
 
 # isort: split
 from ollama_gate import app
 from ollama_gate.cli.options import config_option, configuration
+
+lean.loaded()
 
 
 @click.command("serve")
