@@ -149,13 +149,8 @@ class Bookings:
         """What was heard last of each other run."""
         return dict(self._versions)
 
-    def hear(self, versions: Mapping[str, int], entries: Iterable[Entry]) -> tuple[Heard, ...]:
-        """What is new in what was read of others. Runs that there are no more are not asked for again.
-
-        Args:
-            versions: of all runs that there are, the last thing that each is known to have written when it was read.
-            entries: what was read; some of it may be known, or be this run's own.
-        """
+    def hear(self, entries: Iterable[Entry]) -> tuple[Heard, ...]:
+        """What is new in what was read of others; some of it may be known, or be this run's own."""
         heard: list[Heard] = []
         for entry in entries:
             if entry.run == self.run:
@@ -166,8 +161,15 @@ class Bookings:
             of_slot[whose] = entry.amount
             if difference:
                 heard.append(Heard(entry.cell, difference))
-        self._versions = {run: max(version, self._versions.get(run, 0)) for run, version in versions.items()}
         return tuple(heard)
+
+    def heard(self, versions: Mapping[str, int]) -> None:
+        """All was heard that was there. Runs that there are no more are not asked for again.
+
+        Args:
+            versions: of all runs that there are, the last thing that each is known to have written when it was read.
+        """
+        self._versions = {run: max(version, self._versions.get(run, 0)) for run, version in versions.items()}
 
     def forget(self, now: float) -> None:
         """Forget what counts no longer, told or not."""

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from structlog.typing import FilteringBoundLogger
 
 from ollama_gate import __version__
-from ollama_gate.access.bookings import Bookings, Entry, newer
+from ollama_gate.access.bookings import Bookings, newer
 from ollama_gate.access.keys import KeyRing
 from ollama_gate.access.quotas import Quotas
 from ollama_gate.archive import migrating
@@ -33,6 +33,8 @@ EVERY: Final = 1.0
 """Seconds between two exchanges of keys and usage."""
 LEARNED_EVERY: Final = 30.0
 FORGET_EVERY: Final = 60.0
+_AT_ONCE: Final = 100
+"""Bookings that are heard before others get their turn on the event loop."""
 _START_WITHIN: Final = 5.0
 """Seconds that a start waits for the first exchange."""
 _CLOSE_WITHIN: Final = 2.0
@@ -58,7 +60,7 @@ class Learner(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Read:
     versions: dict[str, int]
-    entries: list[Entry]
+    usage: list[usage.Stored]
     stamp: keyring.Stamp
     keys: Sequence[bytes] | None
     """None where they are those that were read before."""
@@ -183,12 +185,16 @@ class Exchange:
             stamp = keyring.stamp(connection)
             keys = keyring.rows(connection) if stamp != known else None
             versions = usage.versions(connection, bookings.run)
-            return _Read(versions, usage.entries(connection, newer(versions, heard_of)), stamp, keys)
+            return _Read(versions, usage.rows(connection, newer(versions, heard_of)), stamp, keys)
 
         read = await database.at_once(exchange, writes=telling is not None)
         if telling is not None:
             bookings.told(telling)
-        self._quotas.hear(bookings.hear(read.versions, read.entries), self._wall())
+        for start in range(0, len(read.usage), _AT_ONCE):
+            heard = bookings.hear(usage.entries(read.usage[start : start + _AT_ONCE]))
+            self._quotas.hear(heard, self._wall())
+            await asyncio.sleep(0)
+        bookings.heard(read.versions)
         if read.keys is not None:
             self._ring.take_keys(await asyncio.to_thread(keyring.ring_of, read.keys))
             self._stamp = read.stamp

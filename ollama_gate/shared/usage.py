@@ -1,18 +1,23 @@
 """What runs of gates have booked, in the database (`access.bookings` says how it is told and heard)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sqlalchemy import Connection, and_, delete, or_, select
 
 from ollama_gate.access.bookings import SPANS, Cell, Entry, Telling
-from ollama_gate.archive.database import Database, batches
+from ollama_gate.archive.database import Database
 from ollama_gate.archive.schema import SECOND, run, usage
+
+Stored = tuple[str, str, int, str, int, int]
+"""Run, quota, slot, key's id, amount and version."""
 
 _GONE: Final = 2 * 86400.0
 """Seconds after which a run that wrote nothing is over: nothing of it counts any more."""
 _RUNS: Final = 100
 """Runs that are asked for in one statement."""
+_ROWS: Final = 50
+"""Rows that are written in one: PostgreSQL's driver works on the event loop."""
 
 
 def write(connection: Connection, database: Database, telling: Telling, now: float) -> None:
@@ -34,8 +39,8 @@ def write(connection: Connection, database: Database, telling: Telling, now: flo
         }
         for entry in telling.entries
     ]
-    for some in batches(rows):
-        connection.execute(newer, some)
+    for start in range(0, len(rows), _ROWS):
+        connection.execute(newer, rows[start : start + _ROWS])
     into_run = database.insert(run)
     connection.execute(
         into_run.on_conflict_do_update(
@@ -52,20 +57,25 @@ def versions(connection: Connection, mine: str) -> dict[str, int]:
     return {row.run: row.version for row in connection.execute(select(run.c.run, run.c.version)) if row.run != mine}
 
 
-def entries(connection: Connection, since: Mapping[str, int]) -> list[Entry]:
-    """What these runs wrote after a version of each. What is of no quota of this version is left out."""
-    found: list[Entry] = []
+def rows(connection: Connection, since: Mapping[str, int]) -> list[Stored]:
+    """What these runs wrote after a version of each."""
+    found: list[Stored] = []
     asked = list(since.items())
     for start in range(0, len(asked), _RUNS):
         some = asked[start : start + _RUNS]
         of_each = (and_(usage.c.run == name, usage.c.version > version) for name, version in some)
         query = select(usage.c.run, usage.c.quota, usage.c.slot, usage.c.key_id, usage.c.amount, usage.c.version)
-        found += [
-            Entry(row.run, Cell(row.quota, row.slot, row.key_id), row.amount, row.version)
-            for row in connection.execute(query.where(or_(*of_each)))
-            if row.quota in SPANS
-        ]
+        found += map(tuple, connection.execute(query.where(or_(*of_each))))
     return found
+
+
+def entries(stored: Iterable[Stored]) -> list[Entry]:
+    """What `rows` gives. What is of no quota of this version is left out."""
+    return [
+        Entry(name, Cell(quota, slot, key_id), amount, version)
+        for name, quota, slot, key_id, amount, version in stored
+        if quota in SPANS
+    ]
 
 
 def forget(connection: Connection, now: float) -> None:

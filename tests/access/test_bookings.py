@@ -37,7 +37,9 @@ class Table:
 
 def listens(mine: Bookings, table: Table) -> tuple[Any, ...]:
     versions = dict(table.runs)
-    return mine.hear(versions, table.since(newer(versions, mine.heard_of)))
+    heard = mine.hear(table.since(newer(versions, mine.heard_of)))
+    mine.heard(versions)
+    return heard
 
 
 class Gates(RuleBasedStateMachine):

@@ -95,11 +95,13 @@ async def tell(database: Database, bookings: Bookings) -> None:
 async def hear(database: Database, bookings: Bookings) -> dict[Cell, int]:
     def read(connection: Any) -> tuple[Mapping[str, int], Iterable[Entry]]:
         versions = usage.versions(connection, bookings.run)
-        return versions, usage.entries(connection, newer(versions, bookings.heard_of))
+        return versions, usage.entries(usage.rows(connection, newer(versions, bookings.heard_of)))
 
     differences: Counter[Cell] = Counter()
-    for heard in bookings.hear(*await database.at_once(read)):
+    versions, entries = await database.at_once(read)
+    for heard in bookings.hear(entries):
         differences[heard.cell] += heard.difference
+    bookings.heard(versions)
     return dict(differences)
 
 
