@@ -57,11 +57,13 @@ def change(connection: Connection, database: Database, work: Callable[[KeyRing],
     known = frozenset(before.keys)
     changed = [one for one in work(before).keys if one not in known]
     if changed:
-        revision = stamp(connection)[1] + 1
         statement = database.insert(key)
         fresh = {name: statement.excluded[name] for name in ("revision", "data")}
         connection.execute(
             statement.on_conflict_do_update(index_elements=[key.c.id], set_=fresh),
-            [{"id": one.id, "revision": revision, "data": encode(KeyRing((one,)))} for one in changed],
+            [
+                {"id": one.id, "revision": number, "data": encode(KeyRing((one,)))}
+                for number, one in enumerate(changed, stamp(connection)[1] + 1)  # their order is kept
+            ],
         )
     return before

@@ -50,6 +50,9 @@ async def test_a_ring_is_read_as_it_was_written_and_its_stamp_tells_of_every_cha
     assert (await ring(database)).keys == (ring_of("two").keys[0], replace(one, revoked=7.0))
     await change(database, lambda there: there)
     assert await database.at_once(keyring.stamp) == stamps[-1]
+    more = [f"key {number}" for number in range(6)]
+    await change(database, lambda there: KeyRing((*there.keys, *ring_of(*more).keys)))
+    assert [each.name for each in (await ring(database)).keys] == ["two", "one", *more]
     async with database.writing() as connection:
         await connection.execute(key.delete().where(key.c.id == one.id))
     stamps.append(await database.at_once(keyring.stamp))
