@@ -4,7 +4,8 @@
 
 The gate runs in this process, the rehearsal and whoever sends in others. A beat a millisecond notes the CPU time of the
 process, all threads, since the beat before: what a step of the loop takes, and what a thread takes that keeps the
-interpreter, which is as bad for whoever waits.
+interpreter, which is as bad for whoever waits. While its own processes are killed or stopped, the clock on the wall
+tells, which is fair on a quiet machine only.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ import base64
 import contextlib
 import gzip
 import json
+import os
 import random
+import signal
 import socket
 import sys
 import tempfile
@@ -128,6 +131,24 @@ BODIES: Final = {
 }
 
 
+class Fault(NamedTuple):
+    """What befalls the gate's own processes again and again while a body is worked on."""
+
+    program: str
+    signal: signal.Signals
+    body: str
+
+
+FAULTS: Final = {
+    f"{what} {how}": Fault(program, number, body)
+    for what, program, body in (
+        ("compaction", "ollama_gate.compaction.worker", "the same, compacted"),
+        ("tokenizers", "ollama_gate.counting.worker", "what is met first"),
+    )
+    for how, number in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP))
+}
+
+
 def _config(home: str, upstream: int) -> Config:
     config = Config.model_validate(
         {
@@ -169,13 +190,40 @@ async def measure() -> dict[str, float]:
                 sender = await _sending(gate.address[1], name)
                 async with Heartbeat(time.process_time, pause=0.0) as beat:
                     told, _ = await sender.communicate()
-                print(f"{name:26} {told.decode().strip():4} {1000 * beat.longest:7.1f} ms", file=sys.stderr)
+                _say(name, told, beat)
                 if body.row:
                     rows[body.row] = max(rows.get(body.row, 0.0), beat.longest)
+            for name, fault in FAULTS.items():
+                sender = await _sending(gate.address[1], fault.body)
+                # A clock on the wall: what waits for a process that hangs takes no CPU.
+                async with Heartbeat() as beat, asyncio.TaskGroup() as group:
+                    harm = group.create_task(_harm(fault))
+                    told, _ = await sender.communicate()
+                    harm.cancel()
+                _say(name, told, beat)
+                rows["hold faults"] = max(rows.get("hold faults", 0.0), beat.longest)
         finally:
             tidying.cancel()
             await gate.stop(drain=1.0)
     return rows
+
+
+def _say(name: str, told: bytes, beat: Heartbeat) -> None:
+    print(f"{name:26} {told.decode().strip():4} {1000 * beat.longest:7.1f} ms", file=sys.stderr)
+
+
+async def _harm(fault: Fault) -> None:
+    """Do it to every process of that program, also to those that are started instead, until cancelled."""
+    while True:
+        await asyncio.to_thread(_strike, fault)
+        await asyncio.sleep(0.05)
+
+
+def _strike(fault: Fault) -> None:
+    for pid in processes.tree(os.getpid()):
+        with contextlib.suppress(OSError):
+            if fault.program.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, fault.signal)
 
 
 async def _sending(port: int, name: str) -> asyncio.subprocess.Process:

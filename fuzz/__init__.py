@@ -1,0 +1,1 @@
+"""Programs for atheris that throw bytes at whatever reads bytes of strangers."""
