@@ -17,7 +17,7 @@ from ollama_gate.counting.specials import Specials
 from ollama_gate.errors import UnknownVocabulary
 
 Phantoms = Mapping[int, Sequence[int]]
-"""The id of a phantom (`BpeRecipe.pieces`) → the ids it gives if nothing merged it."""
+"""The id of a phantom (`BpeRecipe.ids`) → the ids it gives if nothing merged it."""
 
 CHUNK = 1 << 15
 """Characters after which a long text is cut at the next safe place."""
@@ -134,23 +134,24 @@ def assemble(recipe: BpeRecipe, specials: Specials) -> BpeEngine:
     engine = BpeEngine(library, recipe.size, phantoms, _cut(recipe, specials))
     if recipe.style is Style.TEXT:
         # A run of line ends that is a token is taken whole by the engine; here the merges must lead to it.
-        runs = [text for text in recipe.pieces if text and not text.strip("\n")]
+        runs = [text for text in recipe.ids if text and not text.strip("\n")]
         if any(count != 1 for count in engine.counts(runs)):
             raise UnknownVocabulary("the merges of this vocabulary do not lead to its runs of line ends")
     return engine
 
 
 def _library(recipe: BpeRecipe, *, byte_fallback: bool = False, ignore_merges: bool = False) -> tokenizers.Tokenizer:
-    ids = dict(zip(recipe.pieces, range(len(recipe.pieces)), strict=True))
-    return tokenizers.Tokenizer(
-        models.BPE(
-            vocab=ids,
+    try:
+        model = models.BPE(
+            vocab=recipe.ids,
             merges=list(recipe.pairs()),
             byte_fallback=byte_fallback,
             fuse_unk=byte_fallback,
             ignore_merges=ignore_merges,
         )
-    )
+    except Exception as error:  # the library has no class of its own for a merge that makes what is no token
+        raise UnknownVocabulary(f"the library takes no such merges: {error}") from error
+    return tokenizers.Tokenizer(model)
 
 
 def _cut(recipe: BpeRecipe, specials: Specials) -> re.Pattern[str] | None:
@@ -161,7 +162,9 @@ def _cut(recipe: BpeRecipe, specials: Specials) -> re.Pattern[str] | None:
     """
     if recipe.space_prefix:
         return None
-    texts = recipe.pieces if recipe.style is Style.SENTENCEPIECE else [token.text for token in specials.tokens]
+    texts: Iterable[str] = (
+        recipe.ids if recipe.style is Style.SENTENCEPIECE else [token.text for token in specials.tokens]
+    )
     for pattern in (WORDS, LINES) if recipe.style is Style.BYTES else (LINES,):
         if pattern is LINES:
             texts = [text for text in texts if "\n" in text]  # a few of a quarter million

@@ -38,9 +38,7 @@ def send(channel: socket.socket, payload: bytes) -> None:
     Raises:
         OSError: The other end is gone, or does not read (TimeoutError).
     """
-    channel.sendall(HEAD.pack(len(payload)))
-    if payload:  # the other end may have taken an empty frame, answered and gone: nothing more can be sent to it
-        channel.sendall(payload)
+    channel.sendall(HEAD.pack(len(payload)) + payload)  # at once, so that the other end is woken once
 
 
 def receive(channel: socket.socket) -> bytes | None:

@@ -99,13 +99,12 @@ def _most(vocabulary: Vocabulary) -> tuple[int, int]:
     """
     if vocabulary.model == "t5":
         return 0, 0
-    tokens = frozenset(vocabulary.tokens)
     if vocabulary.model == "bert":
         # Each word begins with a ▁ of the engine's; where that is a token it can cost one of its own.
-        return (2, 0) if SPACE in tokens else (1, 0)
+        return (2, 0) if SPACE in vocabulary.ids else (1, 0)
     if vocabulary.model == "gpt2":
         return 1, 0
-    space = 1 if SPACE in tokens else 3
+    space = 1 if SPACE in vocabulary.ids else 3
     if not vocabulary.add_space_prefix:
         return space, 0
     shortest = min((len(token.text.encode()) for token in vocabulary.specials.tokens), default=2)
@@ -118,11 +117,12 @@ def _fewest(vocabulary: Vocabulary) -> int:
         token.lstrip or token.rstrip for token in vocabulary.specials.tokens
     )
     if vocabulary.model == "gpt2":
-        letters = frozenset(vocabulary.tokens)
-        missing = any(letter not in letters for byte, letter in enumerate(BYTE_LETTERS) if byte not in IMPOSSIBLE_BYTES)
+        missing = any(
+            letter not in vocabulary.ids for byte, letter in enumerate(BYTE_LETTERS) if byte not in IMPOSSIBLE_BYTES
+        )
         longest = max(map(len, vocabulary.tokens))
         vanishes = vanishes or missing
     else:
-        longest = max(len(token.encode()) for token in vocabulary.tokens)  # a user may type ▁ itself
+        longest = max(map(len, map(str.encode, vocabulary.tokens)))  # a user may type ▁ itself
     special = max((len(token.text.encode()) for token in vocabulary.specials.tokens), default=0)
     return 0 if vanishes else max(longest, special)

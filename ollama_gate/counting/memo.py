@@ -7,7 +7,8 @@ piece that was counted once need not be counted again.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from hashlib import blake2b
+from hashlib import sha256
+from itertools import chain
 from threading import Lock
 from typing import Protocol
 
@@ -46,7 +47,10 @@ class MemoCounter:
         """Tokens of a rendered prompt, without BOS and EOS; the same number that counting it whole gives."""
         pieces = [text]
         for token in self._split_set:
-            pieces = [cut for piece in pieces for cut in stripped(piece.split(token.text), token)]
+            cut = [piece.split(token.text) for piece in pieces]
+            if token.lstrip or token.rstrip:
+                cut = [stripped(each, token) for each in cut]
+            pieces = list(chain.from_iterable(cut))
         separators = len(pieces) - 1
         keys = [(piece if len(piece) <= KEPT_WHOLE else _hash(piece)) for piece in pieces]
         wanted: dict[str | bytes, str] = {}
@@ -75,4 +79,5 @@ class MemoCounter:
 
 
 def _hash(piece: str) -> bytes:
-    return blake2b(piece.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    # Of the hashes that nobody can make collide it is the one that processors have instructions for.
+    return sha256(piece.encode("utf-8", "surrogatepass")).digest()

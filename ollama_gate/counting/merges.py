@@ -7,7 +7,6 @@ working it out anew.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from operator import itemgetter
 from typing import Any
 
 from ollama_gate.counting import scored
@@ -35,8 +34,8 @@ class BpeRecipe:
     style: Style
     pre: str
     space_prefix: bool
-    pieces: list[str]
-    """All tokens by id, then the phantoms: texts the engine merges though they are no tokens."""
+    ids: dict[str, int]
+    """All tokens in order, then the phantoms: texts the engine merges though they are no tokens."""
     size: int
     """How many of them are tokens."""
     phantoms: list[list[int]]
@@ -46,17 +45,19 @@ class BpeRecipe:
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """The merges as texts."""
-        parts = map(self.pieces.__getitem__, self.merges)
+        parts = map(list(self.ids).__getitem__, self.merges)
         return zip(parts, parts, strict=True)
 
     def to_json(self) -> dict[str, Any]:
         """Values that JSON can hold."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__slots__} | {"ids": list(self.ids)}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "BpeRecipe":
         """Read what `to_json` gave."""
-        return cls(**{**saved, "style": Style(saved["style"])})
+        pieces = saved["ids"]
+        ids = dict(zip(pieces, range(len(pieces)), strict=True))
+        return cls(**{**saved, "style": Style(saved["style"]), "ids": ids})
 
 
 def recipe(vocabulary: Vocabulary) -> BpeRecipe:
@@ -65,7 +66,7 @@ def recipe(vocabulary: Vocabulary) -> BpeRecipe:
     Raises:
         UnknownVocabulary: Its pre-tokenizer is not known, or it asks for what no list of merges can say.
     """
-    pieces = _Pieces(vocabulary.tokens)
+    pieces = _Pieces(vocabulary.ids)
     if vocabulary.model == "llama":
         style = Style.SENTENCEPIECE
         merges = _ranked(vocabulary, pieces)
@@ -85,7 +86,7 @@ def recipe(vocabulary: Vocabulary) -> BpeRecipe:
         style=style,
         pre=vocabulary.pre,
         space_prefix=vocabulary.add_space_prefix and style is Style.SENTENCEPIECE,
-        pieces=list(pieces.ids),
+        ids=pieces.ids,
         size=len(vocabulary.tokens),
         phantoms=pieces.phantoms,
         merges=merges,
@@ -95,8 +96,8 @@ def recipe(vocabulary: Vocabulary) -> BpeRecipe:
 class _Pieces:
     """Texts that can stand alone while merging, with their ids."""
 
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self.ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    def __init__(self, ids: Mapping[str, int]) -> None:
+        self.ids = dict(ids)
         self.phantoms: list[list[int]] = []
         self.byte_ids: list[int] = []
 
@@ -121,19 +122,20 @@ class _Pieces:
 
 def _listed(lines: Sequence[str], pieces: _Pieces) -> list[int]:
     """The merges of a list, in order; of two equal ones the first counts, as in the engine."""
-    found: dict[tuple[int, int], None] = {}
+    found: list[int] = []
     ids = pieces.ids
-    for line in lines:
-        cut = line.find(" ", 1)
-        if cut < 0:
-            continue
-        left, right = line[:cut], line[cut + 1 :]
-        if (left not in ids and not pieces.single(left)) or (right not in ids and not pieces.single(right)):
-            continue  # a part that nothing makes: this merge never happens
-        if left + right not in ids:
-            raise UnknownVocabulary(f"a merge makes {left + right!r}, which is no token")
-        found[ids[left], ids[right]] = None
-    return [part for pair in found for part in pair]
+    for line in dict.fromkeys(lines):
+        left, _, right = line.partition(" ")
+        if not left:  # it begins with a space of its own
+            left, _, right = line[1:].partition(" ")
+            left = f" {left}"
+        if left not in ids or right not in ids:
+            if not right or (left not in ids and not pieces.single(left)):
+                continue  # a part that nothing makes: this merge never happens
+            if right not in ids and not pieces.single(right):
+                continue
+        found += ids[left], ids[right]
+    return found
 
 
 def _ranked(vocabulary: Vocabulary, pieces: _Pieces) -> list[int]:
@@ -143,9 +145,9 @@ def _ranked(vocabulary: Vocabulary, pieces: _Pieces) -> list[int]:
         raise UnknownVocabulary("a SentencePiece vocabulary without scores")
     pieces.fall_back()
     ids = pieces.ids
-    firsts, lasts = (list(map(itemgetter(end), tokens)) for end in (0, -1))
-    missing = {*firsts, *lasts} - ids.keys()
-    for text, first, last in zip(tokens, firsts, lasts, strict=True):
+    missing = {end for text in tokens for end in (text[0], text[-1])} - ids.keys()
+    for text in tokens if missing else ():
+        first, last = text[0], text[-1]
         if (first in missing or last in missing) and len(text) > 1:
             if first not in ids and (len(text) == 2 or text[1:] in ids):
                 pieces.single(first)

@@ -188,6 +188,8 @@ def native_arguments(call: ToolCall) -> dict[str, Any] | None:
 
 def native_value(value: Any) -> Any:
     """A free-form value after Go's JSON and llama.cpp's parser: keys sorted, whole numbers ints."""
+    if value is None or isinstance(value, str):
+        return value
     if isinstance(value, float):
         return _native_number(value) if value.is_integer() else value
     if isinstance(value, Mapping):
@@ -356,16 +358,22 @@ def _native_properties(properties: Mapping[str, ToolProperty] | None) -> dict[st
 
 
 def _native_property(value: ToolProperty) -> dict[str, Any]:
-    kind = value.type[0] if value.type and len(value.type) == 1 else value.type
-    return {
-        **_filled(anyOf=[_native_property(choice) for choice in value.any_of or ()]),
-        **({"type": kind if isinstance(kind, str) else list(kind)} if value.type and kind is not None else {}),
-        **_present(items=native_value(value.items)),
-        **({"description": value.description} if value.description else {}),
-        **_filled(enum=native_value(value.enum)),
-        **_present(properties=_native_properties(value.properties)),
-        **_filled(required=value.required),
-    }
+    made: dict[str, Any] = {}  # key by key, because there are many: a tenth of what counting a warm agent's turn takes
+    if value.any_of:
+        made["anyOf"] = [_native_property(choice) for choice in value.any_of]
+    if value.type:
+        made["type"] = value.type[0] if len(value.type) == 1 else list(value.type)
+    if value.items is not None:
+        made["items"] = native_value(value.items)
+    if value.description:
+        made["description"] = value.description
+    if value.enum:
+        made["enum"] = native_value(value.enum)
+    if value.properties is not None:
+        made["properties"] = _native_properties(value.properties)
+    if value.required:
+        made["required"] = list(value.required)
+    return made
 
 
 def _present(**fields: Any) -> dict[str, Any]:

@@ -40,8 +40,7 @@ class RememberedCounts:
 
 def key_of(request: InferenceRequest, card: ModelCard, image_tokens: int | None, *, exactly: bool) -> bytes:
     """What a count depends on, as a key."""
-    mark = hashlib.blake2b(digest_size=16)
-    mark.update(f"{card.digest} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
+    mark = hashlib.sha256(f"{card.digest} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
     weight = request.weighed
     mark.update(weight.counted if weight is not None else encode_json(_counted(request.body)))
     return mark.digest()
@@ -49,7 +48,7 @@ def key_of(request: InferenceRequest, card: ModelCard, image_tokens: int | None,
 
 def counted_key(body: Json) -> bytes:
     """What a count depends on of a large body, as a key."""
-    return hashlib.blake2b(encode_json(_counted(body)), digest_size=32).digest()
+    return hashlib.sha256(encode_json(_counted(body))).digest()
 
 
 def _counted(body: Json) -> Json:

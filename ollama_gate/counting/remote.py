@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -30,6 +30,9 @@ LONGEST_RUN = 1_000_000
 _RUN = re.compile(r"\s++|\S++")
 BUILD_PATIENCE = 300.0
 """Seconds after which building has failed; it takes two or three on an idle machine."""
+_MALLOC: Final = {"MALLOC_ARENA_MAX": "2", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""For glibc's malloc: few arenas, so that what a big text took can be given back; and large pages, because a vocabulary
+is looked up all over its memory."""
 _uses = itertools.count()
 
 
@@ -60,8 +63,7 @@ class Worker:
                 process_group=0,  # Ctrl-C is the gate's to answer
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # Few arenas, so that what a big text took can be given back (glibc's malloc).
-                env={**os.environ, "PYTHONPATH": path, "MALLOC_ARENA_MAX": "2"},
+                env={**os.environ, "PYTHONPATH": path, **_MALLOC},
             )
         except BaseException:
             for ours, _ in pairs:

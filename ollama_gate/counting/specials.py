@@ -108,18 +108,18 @@ HARMONY_NAMES = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constra
 _NAMED = END_NAMES.union(HARMONY_NAMES, *FIM_NAMES.values(), ["</s>"])
 
 
-def engine_types(tokens: Sequence[str], types: Sequence[int], named: Collection[str]) -> list[int]:
+def engine_types(tokens: Mapping[str, int], types: Sequence[int], named: Collection[str]) -> list[int]:
     """The types as the engine has them after loading.
 
     Args:
-        tokens: All texts, by id.
+        tokens: All texts and their ids.
         types: `tokenizer.ggml.token_type`, as long as `tokens`.
         named: Parts of fill-in-the-middle (keys of `FIM_NAMES`) for which the file itself names a token.
 
     Raises:
         UnknownVocabulary: Two texts compete for one part; the engine takes whichever its hash table shows first.
     """
-    ids = {text: number for number, text in enumerate(tokens) if text in _NAMED}
+    ids = {text: tokens[text] for text in _NAMED if text in tokens}
     known = list(types)
     for text in END_NAMES & ids.keys():
         known[ids[text]] = TokenType.CONTROL
@@ -241,17 +241,18 @@ def _cut(text: str, token: Special) -> list[str | Special]:
 
 def _clashes(texts: Sequence[str]) -> tuple[str, ...]:
     """Overlaps in which the token that starts later is as long or longer: the engine may take it, a scanner not."""
+    begins = {text[0] for text in texts}
+    # Most begin with a bracket, and have none inside.
+    tails = [(first, first[start:]) for first in texts for start in range(1, len(first)) if first[start] in begins]
+    begins = {tail[0] for _, tail in tails}
     by_head: dict[str, list[str]] = {}
     for text in texts:
-        for length in range(1, len(text)):
+        for length in range(1, len(text) if text[0] in begins else 1):
             by_head.setdefault(text[:length], []).append(text)
     found: dict[str, None] = {}
-    for first in texts:
-        size = len(first.encode())
-        for start in range(1, len(first)):
-            tail = first[start:]
-            for second in by_head.get(tail, ()):
-                joined = first + second[len(tail) :]
-                if len(second.encode()) >= size and not joined.startswith(second):
-                    found[joined] = None
+    for first, tail in tails:
+        for second in by_head.get(tail, ()):
+            joined = first + second[len(tail) :]
+            if len(second.encode()) >= len(first.encode()) and not joined.startswith(second):
+                found[joined] = None
     return tuple(found)

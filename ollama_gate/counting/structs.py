@@ -145,7 +145,7 @@ def decode_free(value: Any) -> Any:
         return clean_text(value)
     if isinstance(value, int | float):
         return _number(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, _ARRAY):
         return [decode_free(item) for item in value]
     if isinstance(value, _OBJECT):
         return {clean_text(key): decode_free(item) for key, item in value.items()}
@@ -174,6 +174,7 @@ _PROPERTY: Final = ("anyOf", "type", "items", "description", "enum", "properties
 
 _OBJECT: Final = (dict, Mapping)
 """What a decoded object is; asked in this order, because an abstract class takes ten times as long to ask."""
+_ARRAY: Final = (list, tuple)
 
 _FOLD: Final = {0x17F: "s", 0x212A: "k"}
 """The two runes beyond ASCII that Go's case folding takes for ASCII letters: long s and the Kelvin sign."""
@@ -208,7 +209,7 @@ def _wrong_type(name: str, wanted: str) -> TemplateRefused:
 def _list(value: Any, name: str, decode: Callable[[Any], T]) -> tuple[T, ...] | None:
     if value is None:
         return None
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, _ARRAY):
         raise _wrong_type(name, "array")
     return tuple([decode(item) for item in value])
 
@@ -292,7 +293,7 @@ def _tool(value: Any) -> Tool:
 def _property(value: Any) -> ToolProperty:
     got = _fields(value, _PROPERTY, "a property")
     enum = got.get("enum")
-    if not (enum is None or isinstance(enum, list | tuple)):
+    if not (enum is None or isinstance(enum, _ARRAY)):
         raise _wrong_type("enum", "array")
     return ToolProperty(
         any_of=_list(got.get("anyOf"), "anyOf", _property),

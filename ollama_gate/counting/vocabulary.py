@@ -10,6 +10,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from types import MappingProxyType
 from typing import Any
 
@@ -51,6 +52,8 @@ class Vocabulary:
     pre: str
     """Which of llama.cpp's pre-tokenizers cuts the text first; `default` where the file says nothing."""
     tokens: Sequence[str]
+    ids: Mapping[str, int]
+    """The tokens' places in `tokens`, in that order."""
     types: Sequence[int]
     """As the engine has them after loading (`specials.engine_types`)."""
     merges: Sequence[str] = ()
@@ -90,16 +93,17 @@ class Vocabulary:
         if defaults is None:
             raise UnknownVocabulary(f"tokenizer model {model!r} is not one that can be counted exactly")
         pre = model if model == "gemma4" else _text(metadata, "pre", "") or "default"
-        tokens = _tokens(metadata)
+        ids = _ids(metadata)
+        tokens = list(ids)
         given = _numbers(metadata, "token_type", len(tokens))
         named = [part for part, keys in FIM_KEYS.items() if any(_id(metadata, key, len(tokens)) for key in keys)]
-        types = engine_types(tokens, [int(kind) for kind in given] or [TokenType.NORMAL] * len(tokens), named)
-        ids = {
+        types = engine_types(ids, list(map(int, given)) or [TokenType.NORMAL] * len(tokens), named)
+        known = {
             name: _id(metadata, f"{name}_token_id", len(tokens), defaults.get(name))
             for name in ("bos", "eos", "unknown", "seperator")
         }
         if pre in {"glm4", "chatglm-bpe"} and f"{PREFIX}bos_token_id" not in metadata:
-            ids["bos"] = None
+            known["bos"] = None
         # An encoder's two markers are added whatever the file says (llama_vocab::impl::tokenize, WPM).
         bert = model == "bert"
         add_bos = bert or _flag(
@@ -111,12 +115,13 @@ class Vocabulary:
             model=model,
             pre=pre,
             tokens=tokens,
+            ids=ids,
             types=types,
             merges=_strings(metadata, "merges") if model in {"gpt2", "gemma4"} else (),
             scores=_scores(metadata, len(tokens)),
-            bos_id=ids["bos"],
-            eos_id=ids["seperator" if bert else "eos"],
-            unknown_id=ids["unknown"],
+            bos_id=known["bos"],
+            eos_id=known["seperator" if bert else "eos"],
+            unknown_id=known["unknown"],
             add_bos=add_bos or pre in BOS_FORCED,
             add_eos=add_eos,
             add_space_prefix=_flag(metadata, "add_space_prefix", model == "llama"),
@@ -152,14 +157,13 @@ def _specials(
     kept = {"<unk>", "<s>", "<|endoftext|>"}
     return Specials(
         tuple(
-            Special(number, text, TokenType(kind), lstrip=text in lstrip, rstrip=rstrip and text not in kept)
-            for number, (text, kind) in enumerate(zip(tokens, types, strict=True))
-            if kind in SPECIAL
+            Special(number, text, TokenType(types[number]), lstrip=text in lstrip, rstrip=rstrip and text not in kept)
+            for number, text in compress(enumerate(tokens), map(SPECIAL.__contains__, types))
         )
     )
 
 
-def _tokens(metadata: Mapping[str, Any]) -> list[str]:
+def _ids(metadata: Mapping[str, Any]) -> dict[str, int]:
     tokens = _strings(metadata, "tokens")
     if not tokens:
         raise UnknownVocabulary("the vocabulary holds no tokens")
@@ -167,9 +171,10 @@ def _tokens(metadata: Mapping[str, Any]) -> list[str]:
         raise UnknownVocabulary(f"the vocabulary holds {len(tokens)} tokens")
     if "" in tokens:  # the engine gives them names
         tokens = [text or f"[EMPTY_{number}]" for number, text in enumerate(tokens)]
-    if len(set(tokens)) != len(tokens):
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    if len(ids) != len(tokens):
         raise UnknownVocabulary("two tokens of the vocabulary have the same text")
-    return tokens
+    return ids
 
 
 def _strings(metadata: Mapping[str, Any], key: str) -> list[str]:

@@ -20,6 +20,10 @@ from ollama_gate.errors import UnknownVocabulary
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = TokenType.NORMAL, TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED
 
 
+def numbered(texts: Sequence[str]) -> dict[str, int]:
+    return {text: number for number, text in enumerate(texts)}
+
+
 def specials(*texts: str, rstrip: bool = False, lstrip: bool = False) -> Specials:
     return Specials(
         tuple(Special(number, text, CONTROL, lstrip=lstrip, rstrip=rstrip) for number, text in enumerate(texts))
@@ -130,28 +134,32 @@ def test_split_set_needs_the_marker_in_the_template() -> None:
 
 @pytest.mark.parametrize("text", sorted(END_NAMES | FIM_NAMES["pre"] | FIM_NAMES["sep"]))
 def test_some_texts_are_control_tokens_whatever_the_file_says(text: str) -> None:
-    assert engine_types(["a", text], [NORMAL, NORMAL], []) == [NORMAL, CONTROL]
+    assert engine_types(numbered(["a", text]), [NORMAL, NORMAL], []) == [NORMAL, CONTROL]
 
 
 @pytest.mark.parametrize("text", sorted(HARMONY_NAMES))
 def test_harmony_names_are_user_defined(text: str) -> None:
-    assert engine_types([text], [CONTROL], []) == [USER_DEFINED]
+    assert engine_types(numbered([text]), [CONTROL], []) == [USER_DEFINED]
 
 
 def test_a_fim_part_that_the_file_names_is_left_alone() -> None:
-    assert engine_types(["<PRE>", "<SUF>"], [NORMAL, NORMAL], ["pre"]) == [NORMAL, CONTROL]
+    assert engine_types(numbered(["<PRE>", "<SUF>"]), [NORMAL, NORMAL], ["pre"]) == [NORMAL, CONTROL]
 
 
 def test_two_candidates_for_one_fim_part_are_refused_unless_it_makes_no_difference() -> None:
     with pytest.raises(UnknownVocabulary, match="pad"):
-        engine_types(["[PAD]", "<PAD>"], [CONTROL, NORMAL], [])
-    assert engine_types(["[PAD]", "<PAD>"], [CONTROL, USER_DEFINED], []) == [CONTROL, USER_DEFINED]
+        engine_types(numbered(["[PAD]", "<PAD>"]), [CONTROL, NORMAL], [])
+    assert engine_types(numbered(["[PAD]", "<PAD>"]), [CONTROL, USER_DEFINED], []) == [CONTROL, USER_DEFINED]
 
 
 def test_harmony_end_is_user_defined_where_calls_can_be_made() -> None:
-    assert engine_types(["<|end|>", "<|return|>", "<|call|>"], [CONTROL] * 3, []) == [USER_DEFINED, CONTROL, CONTROL]
-    assert engine_types(["<|end|>", "<|call|>"], [NORMAL] * 2, []) == [CONTROL, CONTROL]
+    assert engine_types(numbered(["<|end|>", "<|return|>", "<|call|>"]), [CONTROL] * 3, []) == [
+        USER_DEFINED,
+        CONTROL,
+        CONTROL,
+    ]
+    assert engine_types(numbered(["<|end|>", "<|call|>"]), [NORMAL] * 2, []) == [CONTROL, CONTROL]
 
 
 def test_gemma_4_has_no_special_s() -> None:
-    assert engine_types(["</s>", "<|tool_response>"], [CONTROL, NORMAL], []) == [NORMAL, CONTROL]
+    assert engine_types(numbered(["</s>", "<|tool_response>"]), [CONTROL, NORMAL], []) == [NORMAL, CONTROL]
