@@ -150,7 +150,10 @@ def _library(recipe: BpeRecipe, *, byte_fallback: bool = False, ignore_merges: b
             ignore_merges=ignore_merges,
         )
     except Exception as error:  # the library has no class of its own for a merge that makes what is no token
-        raise UnknownVocabulary(f"the library takes no such merges: {error}") from error
+        made = next((left + right for left, right in recipe.pairs() if left + right not in recipe.ids), None)
+        if made is None:
+            raise
+        raise UnknownVocabulary(f"a merge makes {made!r}, which is no token") from error
     return tokenizers.Tokenizer(model)
 
 
