@@ -22,6 +22,7 @@ from ollama_gate.dialects.go_fields import (
 )
 from ollama_gate.dialects.options import checked_schema
 from ollama_gate.dialects.server_tools import NOTE_PASSED, goes_on, search_function, without_namesakes
+from ollama_gate.dialects.tool_calls import name_results
 from ollama_gate.dialects.translation import (
     NOTE_CONTENT_LEFT_OUT,
     NOTE_TOOL_CHOICE_IGNORED,
@@ -109,6 +110,7 @@ def _translated(
         messages.extend(native_messages(element(each, REQUEST, "messages", _MESSAGE_TYPE), index, notes))
     if not messages:
         raise nothing_said("messages")
+    name_results(messages)
     native: dict[str, Any] = {
         "model": text(body, "model", REQUEST),
         "messages": messages,

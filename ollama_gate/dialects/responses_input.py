@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from ollama_gate.dialects.go_fields import Place, bad_request, element, items, kind, record, text
 from ollama_gate.dialects.media import image_of_url
-from ollama_gate.dialects.tool_calls import native_call, parsed_arguments
+from ollama_gate.dialects.tool_calls import name_results, native_call, parsed_arguments
 from ollama_gate.dialects.translation import quoted
 from ollama_gate.errors import Refused
 from ollama_gate.requests import Json
@@ -100,6 +100,7 @@ def input_messages(value: Any, instructions: str) -> list[dict[str, Any]]:
         return messages
     decoded = [] if value is None else _decoded_list("input", value, _decoded_item)
     _convert(decoded, messages)
+    name_results(messages)
     return messages
 
 

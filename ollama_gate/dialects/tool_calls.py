@@ -99,6 +99,20 @@ def _is_deeper(value: Any) -> bool:
     return False
 
 
+def name_results(messages: Sequence[dict[str, Any]]) -> None:
+    """Give each result the name of the call that it answers, which templates show.
+
+    On chat completions Ollama does so itself (`openai/openai.go:FromChatRequest`, v0.33); its other layers hand on the
+    call's id alone, and a template such as gpt-oss's then writes a result of nobody's.
+    """
+    names: dict[str, str] = {}
+    for message in messages:
+        for call in message.get("tool_calls", ()):
+            names[call.get("id", "")] = call["function"]["name"]
+        if message["role"] == "tool" and (name := names.get(message.get("tool_call_id") or " ")):
+            message["tool_name"] = name
+
+
 def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 

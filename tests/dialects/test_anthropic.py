@@ -68,7 +68,7 @@ def test_agents_17_what_claude_code_sends_is_accepted() -> None:
             "content": "",
             "tool_calls": [{"id": "t1", "function": {"index": 0, "name": "f", "arguments": {"a": 1}}}],
         },
-        {"role": "tool", "content": "r", "tool_call_id": "t1"},
+        {"role": "tool", "content": "r", "tool_call_id": "t1", "tool_name": "f"},
         {"role": "user", "content": "and?"},
     ]
 

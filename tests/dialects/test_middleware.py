@@ -70,6 +70,9 @@ def test_a_request_is_translated_as_ollama_translates_it(line: dict[str, Any]) -
     read, recorded = as_ollama_reads_it(native), as_ollama_reads_it(line["native"])
     if line["path"] == CHAT and in_parts(line):
         read["messages"], recorded["messages"] = forgotten(read["messages"]), forgotten(recorded["messages"])
+    if line["path"] != CHAT:  # and the other layers forget whose any result is
+        for message in read["messages"]:
+            message.pop("tool_name", None)
     assert read == recorded
 
 

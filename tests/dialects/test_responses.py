@@ -77,7 +77,7 @@ def test_agents_18_what_codex_sends_is_accepted() -> None:
             "thinking": "hm",
             "tool_calls": [{"id": "c1", "function": {"index": 0, "name": "ns.f", "arguments": {"a": 1}}}],
         },
-        {"role": "tool", "content": "done", "tool_call_id": "c1"},
+        {"role": "tool", "content": "done", "tool_call_id": "c1", "tool_name": "ns.f"},
     ]
     assert [tool["function"]["name"] for tool in request.body["tools"]] == ["f", "ns.f"]
     assert request.notes == ("server-side tools were left out",)
@@ -162,7 +162,7 @@ def test_what_is_said_between_a_call_and_its_output_joins_the_call() -> None:
     call, output = parse(RESPONSES, body).body["messages"]
     assert call["content"] == "wait"
     assert call["tool_calls"][0]["function"]["arguments"] == {}
-    assert output == {"role": "tool", "content": "r", "tool_call_id": "c1"}
+    assert output == {"role": "tool", "content": "r", "tool_call_id": "c1", "tool_name": "f"}
 
 
 def test_broken_arguments_are_refused() -> None:

@@ -298,6 +298,22 @@ async def test_a_developer_is_heard(path: str, body: dict[str, list[Any]]) -> No
     assert "developer messages are sent as system messages" in (reply.gate("note") or "")
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
+async def test_a_result_has_the_name_of_its_tool(path: str) -> None:
+    if path == "/v1/responses":
+        calls = [{"type": "function_call", "call_id": id_, "name": id_ * 2, "arguments": "{}"} for id_ in "ab"]
+        results = [{"type": "function_call_output", "call_id": id_, "output": "r"} for id_ in "bac"]
+        body: dict[str, Any] = {"model": MODEL, "input": [*HELLO, *calls, *results]}
+    else:
+        uses = [{"type": "tool_use", "id": id_, "name": id_ * 2, "input": {}} for id_ in "ab"]
+        found = [{"type": "tool_result", "tool_use_id": id_, "content": "r"} for id_ in "bac"]
+        said = [{"role": "assistant", "content": uses}, {"role": "user", "content": found}]
+        body = {"model": MODEL, "messages": [*HELLO, *said], "max_tokens": 9}
+    _, [got] = await answered(path, body, done())
+    told = [(each["tool_call_id"], each.get("tool_name")) for each in got.json["messages"] if each["role"] == "tool"]
+    assert told == [("b", "bb"), ("a", "aa"), ("c", None)]
+
+
 async def test_a_result_in_parts_keeps_its_call() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     calls = {"role": "assistant", "content": None, "tool_calls": [call, {**call, "id": "c2"}]}
