@@ -100,6 +100,7 @@ class Pipeline:
         """Take one guarded request from its first byte to its last."""
         passage, observer = Passage(), TailObserver()
         learn: Callable[[StreamEnd], None] | None = None
+        counting: asyncio.Task[PromptCount] | None = None
         try:
             received, came, inference = await self._read(request, lane, turn)
             inference, card = await self._meet(inference, turn)
@@ -133,9 +134,10 @@ class Pipeline:
                         request, answer, turn=turn, observer=observer, passage=passage, clock=self._clock
                     )
                 else:
+                    counting = self._counting(lane, inference, card, judged)
                     translation = Translation(
                         request,
-                        make_writer=self._writer(lane, inference, came.body, card, judged, turn),
+                        make_writer=self._writer(lane, inference, came.body, judged, turn, counting),
                         turn=turn,
                         observer=observer,
                         passage=passage,
@@ -164,6 +166,8 @@ class Pipeline:
             turn.broke()
             raise
         finally:
+            if counting is not None:
+                counting.cancel()  # nobody waits for it any more
             self._settler.settle(turn, passage, observer, learn)
 
     async def judge_only(self, inference: InferenceRequest) -> tuple[PromptCount, Applied, ModelCard]:
@@ -255,25 +259,37 @@ class Pipeline:
                 raise
         return answer
 
-    def _writer(
-        self, lane: Lane, inference: InferenceRequest, body: Json, card: ModelCard | None, judged: Judged, turn: Turn
-    ) -> Callable[[], Awaitable[AnswerWriter]]:
-        """Who writes this answer. Where the dialect tells the prompt count first, it is made while Ollama works."""
-        counting: asyncio.Task[PromptCount] | None = None
+    def _counting(
+        self, lane: Lane, inference: InferenceRequest, card: ModelCard | None, judged: Judged
+    ) -> asyncio.Task[PromptCount] | None:
+        """The count of a prompt that bytes have settled, made while Ollama works, where the dialect tells it first."""
         count, room = judged.count, judged.applied.window
         wanted = lane.needs_count and inference.stream and count is not None and count.rung is Rung.BOUND
-        if wanted and card is not None and room is not None:
-            images = judged.applied.policy.image_tokens
-            counting = spawn(
-                self._counter.count(inference, card, room, image_tokens=images), name="count for a stream", quiet=True
-            )
+        if not wanted or card is None or room is None:
+            return None
+        images = judged.applied.policy.image_tokens
+        return spawn(
+            self._counter.count(inference, card, room, image_tokens=images), name="count for a stream", quiet=True
+        )
+
+    def _writer(
+        self,
+        lane: Lane,
+        inference: InferenceRequest,
+        body: Json,
+        judged: Judged,
+        turn: Turn,
+        counting: asyncio.Task[PromptCount] | None,
+    ) -> Callable[[], Awaitable[AnswerWriter]]:
+        """Who writes this answer."""
+        count, room = judged.count, judged.applied.window
 
         async def make() -> AnswerWriter:
             tokens = count.tokens if count is not None and count.rung is not Rung.BOUND else None
             if counting is not None:
                 try:
                     tokens = (await counting).tokens
-                except (CountingError, Refused):
+                except (CountingError, Refused, UpstreamError):
                     tokens = None
             facts = AnswerFacts(prompt_tokens=tokens, window=room.num_ctx if room is not None else None)
             stamp = Stamp(int(time.time()), turn.id.replace("-", ""))

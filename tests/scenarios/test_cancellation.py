@@ -162,6 +162,21 @@ async def test_while_ollama_is_asked_for_a_rendering(line: Line, path: str, how:
 
 
 @ways
+async def test_while_the_count_is_made_that_a_stream_begins_with(line: Line, how: str) -> None:
+    """Ollama is asked twice then, for the answer and for the text to be counted; it has to be rid of both."""
+    line.ollama.fault("hang", path="/api/chat")
+    asked = {"model": "rehearsal-renderer", "messages": QUESTION, "max_tokens": 50, "stream": True}
+    client = await line.client("/v1/messages", asked)
+    await line.reached("/api/chat", 2)
+    entries = line.ollama.journal.to("/api/chat")
+    assert sorted("_debug_render_only" in entry.json() for entry in entries) == [False, True]
+    await leave(client, how)
+    for entry in entries:
+        await line.rid_of(entry)
+    await line.settled("/v1/messages", "first byte")
+
+
+@ways
 @pytest.mark.parametrize("path", LANES)
 async def test_while_it_waits_for_a_slot(line: Line, path: str, how: str) -> None:
     line.ollama.fault("hang", path="/api/chat", times=1)
@@ -263,7 +278,7 @@ async def test_while_it_is_being_refused(line: Line, path: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("path", TRANSLATED)
 async def test_at_the_head_of_a_stream(line: Line, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As above, and it is the head of the stream that meets it."""
+    """As above, and it is the head of the stream, which goes out with the first of its body, that meets it."""
     pipeline = line.gate.wiring.pipeline
     writer, read = pipeline._writer, pipeline._read
     transports: list[asyncio.BaseTransport | None] = []
@@ -291,7 +306,7 @@ async def test_at_the_head_of_a_stream(line: Line, path: str, monkeypatch: pytes
     await line.client(path, {**body, "stream": True})
     entry = await line.reached(native)
     await until(lambda: '"client_gone"' in line.log.getvalue())
-    await line.settled(path, "first byte")
+    await line.settled(path, "streaming")
     await line.rid_of(entry)
     await line.serves()
 
