@@ -390,5 +390,7 @@ def _collided(failure: DBAPIError) -> bool:
 
 def _reason(failure: BaseException | None) -> str:
     """A failure in one line. Messages of both databases name tables and keys, never values that hold text."""
+    if getattr(failure, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+        return f"{failure}: another process was writing to it all the time. Gates that share much share PostgreSQL"
     text = str(failure).splitlines()[0] if failure is not None and str(failure) else type(failure).__name__
     return text.rpartition(">: ")[2][:300]  # SQLAlchemy puts "<class …>: " before what asyncpg says

@@ -6,6 +6,7 @@ the request is refused as it would have been.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -25,7 +26,7 @@ from ollama_gate.compaction.weighing import results_in
 from ollama_gate.config.compaction import Compaction
 from ollama_gate.counting.counter import Counter
 from ollama_gate.counting.measuring import Meter
-from ollama_gate.errors import CountingError, GateError, Refused
+from ollama_gate.errors import CountingError, GateError, Refusal, Refused
 from ollama_gate.requests import InferenceRequest, PromptCount
 from ollama_gate.window import Window
 
@@ -124,17 +125,41 @@ class Compactor:
         self.worker = worker if worker is not None else WorkerProcess(settings.memory)
         self._turn = asyncio.Lock()
         """Held by the one conversation that the worker is at."""
+        self._preview: asyncio.Timeout | None = None
+        """Ends the one that only is to be seen."""
 
     async def close(self) -> None:
         """End the worker."""
         await self.worker.close()
+
+    async def preview(self, case: Case) -> Compacted:
+        """What `compact` would make of a request, to be seen only: nothing is kept, and no request waits for it.
+
+        There is one at a time. It does not wait for the worker, and ends when a request wants that.
+
+        Args:
+            case: the request.
+
+        Raises:
+            Refused: 503 `compaction_busy`.
+            NotCompacted: it would be refused.
+        """
+        if self._preview is not None or self._turn.locked():
+            raise Refused(_busy(self._settings.deadline))
+        try:
+            async with asyncio.timeout(None) as self._preview:
+                return await self.compact(case, keeps=False)
+        except TimeoutError:
+            raise Refused(_busy(self._settings.deadline)) from None
+        finally:
+            self._preview = None
 
     async def compact(self, case: Case, *, keeps: bool = True) -> Compacted:
         """A request over its budget, made to fit it within the deadline; a model that has to be loaded comes on top.
 
         Args:
             case: the request.
-            keeps: put originals and checkpoint away, as before it is sent; not where it only is to be seen.
+            keeps: put originals and checkpoint away, as before it is sent; not for a `preview`.
 
         Raises:
             NotCompacted: it is to be refused.
@@ -178,6 +203,8 @@ class Compactor:
     # --- a new plan
 
     async def _anew(self, case: Case, *, keeps: bool) -> Compacted:
+        if keeps and self._preview is not None:
+            self._preview.reschedule(0.0)  # long ago: it gives way at once
         done, request, count = await self._planned(case, await self._measured(case))
         conversation, model = conversation_of(case.request), case.card.key
         if keeps:
@@ -320,6 +347,17 @@ class Compactor:
             await self._archive.keep(conversation, model, done.originals)
         except ArchiveFailed as failure:
             raise NotCompacted(Outcome.ARCHIVE_FAILED, f"its originals could not be archived: {failure}") from failure
+
+
+def _busy(deadline: float) -> Refusal:
+    seconds = math.ceil(deadline)
+    return Refusal(
+        503,
+        "compaction_busy",
+        f"The gate compacts another conversation, and requests come before this. Try again in {seconds} s.",
+        type="overloaded_error",
+        headers={"Retry-After": str(seconds)},
+    )
 
 
 def _with(request: InferenceRequest, messages: Sequence[Mapping[str, Any]]) -> InferenceRequest:

@@ -4,7 +4,7 @@ Where the gate does more than Ollama: `tool_choice: "none"` is honoured, and too
 no gate could guard what they add to the prompt, are left out, refused or handed on as the operator says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ollama_gate.dialects.go_fields import (
@@ -35,7 +35,7 @@ from ollama_gate.dialects.translation import (
     nothing_said,
     think_of_effort,
 )
-from ollama_gate.errors import Refused
+from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import InferenceRequest, Json, Kind
 
 FIELDS: Final = frozenset(
@@ -91,6 +91,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     if body.get("previous_response_id") or body.get("conversation"):
         notes.append(NOTE_NO_STATE)
     messages = input_messages(body.get("input"), text(body, "instructions", REQUEST))
+    _has_what_it_follows(body.get("previous_response_id"), messages)
     if not messages and not body.keys().isdisjoint(_SAYS) and any(map(body.get, _SAYS)):
         raise nothing_said("input")
     asked = integer(body, "max_output_tokens", REQUEST)
@@ -127,6 +128,29 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         notes=notes,
         empty=not messages,
         as_it_came=NOTE_PASSED in notes,
+    )
+
+
+def _has_what_it_follows(previous: Any, messages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what is only understood with a response that nobody has.
+
+    Ollama ignores `previous_response_id`, and its model would answer without the conversation. Who sends that whole
+    conversation too has an answer of the model in it, and loses nothing; without one it is OpenAI's own error for a
+    response that is not there.
+
+    Raises:
+        Refused: 400 `previous_response_not_found`.
+    """
+    if not previous or not messages or any(message.get("role") == "assistant" for message in messages):
+        return
+    raise Refused(
+        Refusal(
+            400,
+            "previous_response_not_found",
+            f"Previous response with id {str(previous)[:100]!r} not found: nobody here keeps responses. "
+            "Send the whole conversation as input, without previous_response_id.",
+            param="previous_response_id",
+        )
     )
 
 

@@ -26,7 +26,8 @@ async def answer(wiring: Wiring, request: web.BaseRequest, caller: Caller | None
     for what `compact`ing would make of it.
 
     Raises:
-        Refused: the body cannot be read or counted; 404 for a model that Ollama does not have.
+        Refused: the body cannot be read or counted; 404 for a model that Ollama does not have; 503 while something else
+            is compacted.
         UpstreamError: Ollama does not answer.
     """
     inference, size = await _inference(wiring, request)
@@ -104,7 +105,7 @@ async def _compacted(wiring: Wiring, case: Case, before: PromptCount, *, on: boo
     if before.at_most <= case.room.budget:
         return {**told, "outcome": "not_needed"}
     try:
-        done = await wiring.compactor.compact(case, keeps=False)
+        done = await wiring.compactor.preview(case)
     except NotCompacted as no:
         return {**told, "outcome": str(no.outcome), "why": str(no)}
     messages, after = case.messages, done.request.body["messages"]

@@ -136,8 +136,10 @@ async def test_a_file_that_somebody_locks_is_waited_for_and_no_longer(file: Path
         store = store_in(database)
         other = sqlite3.connect(file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(ArchiveFailed, match=r"did not answer in time|locked"):
+        with pytest.raises(ArchiveFailed, match=r"did not answer in time|is locked: another process was writing"):
             await store.keep("talk", "m", talk(2))
+        with pytest.raises(ArchiveFailed, match=r"is locked: another process was writing .* share PostgreSQL"):
+            await database.at_once(lambda _: None, writes=True, within=30.0)
         assert (await store.stats()).messages == 0
         other.execute("ROLLBACK")
         other.close()

@@ -137,10 +137,14 @@ def test_an_image_that_only_has_the_id_of_a_file_is_refused() -> None:
     assert refusal.message == "file inputs are not currently supported"
 
 
-@pytest.mark.parametrize("state", [{"previous_response_id": "resp_1"}, {"conversation": {"id": "c"}}])
-def test_an_earlier_response_that_ollama_does_not_keep_is_not_missed_in_silence(state: dict[str, Any]) -> None:
-    (note,) = parse(RESPONSES, {**HELLO, **state}).notes
+def test_a_conversation_that_ollama_does_not_keep_is_not_missed_in_silence() -> None:
+    (note,) = parse(RESPONSES, {**HELLO, "conversation": {"id": "c"}}).notes
     assert "Ollama keeps no responses" in note
+
+
+@pytest.mark.parametrize("previous", ["", None])
+def test_no_earlier_response_is_none(previous: str | None) -> None:
+    assert parse(RESPONSES, {**HELLO, "previous_response_id": previous}).notes == ()
 
 
 def test_unknown_items_and_parts_are_refused_with_their_place() -> None:

@@ -1,5 +1,6 @@
 """/gate/count?compact=1: what compaction would make of a conversation, with nothing sent, archived or remembered."""
 
+import asyncio
 import base64
 import gzip
 import json
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ollama_gate.tasks import spawn
 from support import long_talks
 from support.cases import Front
 from support.gate import metric
@@ -71,3 +73,31 @@ async def test_a_body_is_as_large_as_its_text_however_it_was_sent() -> None:
         large = await line.ask("/gate/count?compact=1", packed, headers={"Content-Encoding": "gzip"})
     assert told["outcome"] == "does_not_fit"
     assert large.json["compaction"]["outcome"] == "too_large"
+
+
+@pytest.mark.slow
+async def test_there_is_one_at_a_time_and_a_request_comes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = long_talks.long_talk()
+    async with compacting(13_000, compaction={"deadline": "30s"}) as line:
+        await line.ask("/api/chat", body([{"role": "user", "content": "hi"}]))
+        worker, begun = line.gate.wiring.compactor.worker, asyncio.Event()
+        whole = worker.ask
+
+        async def held(job: bytes, answer: Any) -> dict[str, Any]:
+            if begun.is_set():
+                return await whole(job, answer)
+            begun.set()
+            await asyncio.Event().wait()  # until somebody ends it
+            raise AssertionError
+
+        monkeypatch.setattr(worker, "ask", held)
+        first = spawn(line.ask("/gate/count?compact=1", body(talk)), name="the first to look")
+        await begun.wait()
+        second = await line.ask("/gate/count?compact=1", body(talk))
+        reply = await line.ask("/api/chat", body(talk))
+        gave_way = await first
+        after = await asked(line, talk)
+    assert (second.status, second.json["code"], second.header("Retry-After")) == (503, "compaction_busy", "30")
+    assert (reply.status, reply.gate("verdict"), reply.gate("checkpoint")) == (200, "compact", "new")
+    assert (gave_way.status, gave_way.json["code"]) == (503, "compaction_busy")
+    assert after["compaction"]["outcome"] == "reused"

@@ -228,6 +228,21 @@ async def test_a_stored_prompt_is_refused_in_plain_words() -> None:
     assert "stored at OpenAI" in (await refused("/v1/responses", {**RESPONSES, "prompt": {"id": "p"}}))["message"]
 
 
+async def test_a_response_that_nobody_keeps_is_not_missed_in_silence() -> None:
+    follows = {**RESPONSES, "previous_response_id": "resp_1"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "42"}
+    for said_now in ("And then?", [{"role": "user", "content": "And then?"}], [result]):
+        error = await refused("/v1/responses", {**follows, "input": said_now})
+        assert (error["code"], error["param"]) == ("previous_response_not_found", "previous_response_id")
+        assert "'resp_1' not found" in error["message"]
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    for complete in ([{"role": "user", "content": "What?"}, call, result], [{"role": "assistant", "content": "Yes."}]):
+        reply, [got] = await answered("/v1/responses", {**follows, "input": complete}, done())
+        assert reply.status == 200
+        assert got.json["messages"][-1]["content"] in {"42", "Yes."}
+        assert "Ollama keeps no responses" in (reply.header("x-ollama-gate-note") or "")
+
+
 async def test_half_an_answer_is_a_bad_gateway() -> None:
     for path, body in (("/v1/chat/completions", CHAT), ("/v1/responses", RESPONSES), ("/v1/messages", MESSAGES)):
         reply, _ = await answered(path, body, said("Hel"))
