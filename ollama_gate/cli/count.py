@@ -12,7 +12,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from ollama_gate.cli import FINDINGS, Unusable
+from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
 from ollama_gate.cli.answers import mapping, mappings
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.output import write_json
@@ -52,7 +52,7 @@ def command(
 
     Each of FILES is a request body as a client would send it, or plain text, which is counted as one user message. With
     several of them, JSON is a list and a total is shown. Exit code 0 when all would be let through, 1 when one would be
-    refused, 2 when one cannot be counted, 3 when the gate does not answer.
+    refused, 2 when one cannot be counted as it is, 3 when the gate or Ollama does not answer.
     """
     running = Running.named(gate, configuration(path)[0])
     question = (
@@ -67,7 +67,8 @@ def command(
         name = getattr(file, "name", "-")
         if status != 200:
             where = f"{name}: " if len(asked) > 1 else ""
-            raise Unusable(f"{where}{running.url} answers {status}: {message(answer)}")
+            # 502 to 504: Ollama does not answer, or the gate has something else to do.
+            raise (NoAnswer if status > 500 else Unusable)(f"{where}{running.url} answers {status}: {message(answer)}")
         answers.append((name, answer))
     if as_json:
         told: Any = answers[0][1] if len(asked) == 1 else [{"file": name, **answer} for name, answer in answers]

@@ -99,6 +99,8 @@ def test_an_input_that_is_too_long_for_an_embedder_is_named(gate: Canned) -> Non
     [
         ((404, {"error": "model 'x' not found"}), 2, "answers 404: model 'x' not found"),
         ((400, {"error": {"message": "bad body", "type": "t"}}), 2, "answers 400: bad body"),
+        ((503, {"error": "Ollama does not answer at http://x"}), 3, "answers 503: Ollama does not answer"),
+        ((500, {"error": "an internal error"}), 2, "answers 500: an internal error"),
         ((200, []), 3, "not as ollama-gate does"),
         ((200, b"<html>"), 3, "is not JSON"),
         ((200, {}), 0, ""),
