@@ -218,6 +218,8 @@ def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
     for message in messages:
         role = text(message, "role", _MESSAGE)
         reasoning = text(message, "reasoning", _MESSAGE)
+        if not reasoning and isinstance(other := message.get("reasoning_content"), str):
+            reasoning = other  # many clients send back by this name what Ollama calls reasoning
         call_id = text(message, "tool_call_id", _MESSAGE)
         tool_name = text(message, "name", _MESSAGE)
         if role.lower() == "function":

@@ -14,6 +14,7 @@ from ollama_gate.rehearsal.errors import StatusError
 from ollama_gate.rehearsal.inference import Answer
 from ollama_gate.rehearsal.routes import JSON, PLAIN_JSON, Form, Out, Route, read_form
 from ollama_gate.rehearsal.service import Call
+from ollama_gate.rehearsal.tools import misfit
 
 SSE = ("Content-Type", "text/event-stream")
 
@@ -57,6 +58,11 @@ class Dialect(Protocol):
         ...
 
 
+def _check_tools(tools: Sequence[Any]) -> None:
+    for wrong in filter(None, map(misfit, tools)):
+        raise StatusError(400, f"json: cannot unmarshal into Go struct field .{wrong}: it has another type")
+
+
 def route(
     dialect: Dialect,
     form: structs.Read,
@@ -69,8 +75,9 @@ def route(
         try:
             asked = await read_form(call, request, form, name)
             native = dialect.native(asked)
-        except StatusError as wrong:  # the middleware's own refusals
-            await out.send(wrong.status, JSON, gojson.write(dialect.error(wrong.status, wrong.message)))
+            _check_tools(native.get("tools") or ())
+        except StatusError as refused:  # the middleware's own refusals
+            await out.send(refused.status, JSON, gojson.write(dialect.error(refused.status, refused.message)))
             return
         writer = dialect.writer(asked, call)
         await _answer(out, dialect, writer, run(call, native), stream=bool(asked.get("stream")))

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from itertools import takewhile
 from typing import Any
 
 from ollama_gate.rehearsal import gojson
@@ -66,8 +67,12 @@ def _duration(text: str) -> float:
     while rest:
         digits = len(rest) - len(rest.lstrip("0123456789."))
         unit = next((u for u in ("ns", "us", "µs", "ms", "s", "m", "h") if rest[digits:].startswith(u)), "")
-        if not digits or not unit or rest[:digits] == ".":
+        if not digits or rest[:digits] == ".":
             raise JsonError(f'time: invalid duration "{text}"')
+        if not unit:
+            named = "".join(takewhile(lambda letter: letter not in ".0123456789", rest[digits:]))
+            wrong = f'unknown unit "{named}"' if named else "missing unit"
+            raise JsonError(f'time: {wrong} in duration "{text}"')
         total += float(rest[:digits]) * _UNITS[unit]
         rest = rest[digits + len(unit) :]
     if not text.lstrip("+-"):

@@ -149,6 +149,8 @@ def test_a_second_list_of_messages_replaces_the_first() -> None:
         ),
         ('{"messages":[{"images":["%"]}]}', "illegal base64 data at input byte 0"),
         ('{"keep_alive":"abc"}', 'time: invalid duration "abc"'),
+        ('{"keep_alive":"-1"}', 'time: missing unit in duration "-1"'),
+        ('{"keep_alive":"1h5x3s"}', 'time: unknown unit "x" in duration "1h5x3s"'),
         ("", "missing request body"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ollama_gate.rehearsal import Mode, Model, Rehearsal, Settings
+from support.http import ask
 from support.rawhttp import RawAnswer, exchange
 from support.recorded import Recording, recording, recordings
 
@@ -130,3 +131,18 @@ async def test_busy_in_the_recorded_shape(upstream: Rehearsal, name: str) -> Non
     answer = await replay(upstream, recorded)
     assert answer.status == recorded.status
     assert plain(events(answer.chunks)) == plain(events(recorded.chunks))
+
+
+@pytest.mark.parametrize(
+    ("path", "tool"),
+    [
+        ("/v1/chat/completions", {"type": "function", "function": {"name": "f", "parameters": {"properties": []}}}),
+        ("/v1/messages", {"name": "f", "input_schema": {"properties": []}}),
+    ],
+)
+async def test_a_tool_of_another_type_is_refused(upstream: Rehearsal, path: str, tool: dict[str, Any]) -> None:
+    said = [{"role": "user", "content": "hi"}]
+    asked = {"model": "gemma3:270m", "messages": said, "max_tokens": 5, "tools": [tool]}
+    reply = await ask(("127.0.0.1", upstream.port), "POST", path, asked)
+    assert reply.status == 400
+    assert "tools.function.parameters.properties" in reply.json["error"]["message"]

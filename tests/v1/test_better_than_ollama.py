@@ -313,6 +313,14 @@ async def test_a_developer_is_heard(path: str, body: dict[str, list[Any]]) -> No
     assert "developer messages are sent as system messages" in (reply.gate("note") or "")
 
 
+async def test_thinking_that_comes_back_by_its_other_name_is_kept() -> None:
+    talk = [*HELLO, {"role": "assistant", "content": "Hi.", "reasoning_content": "A greeting."}, *HELLO]
+    both = [*HELLO, {**talk[1], "reasoning": "Ollama's own."}, *HELLO]
+    for messages, thought in ((talk, "A greeting."), (both, "Ollama's own.")):
+        _, [got] = await answered("/v1/chat/completions", {**CHAT, "messages": messages}, done())
+        assert got.json["messages"][1] == {"role": "assistant", "content": "Hi.", "thinking": thought}
+
+
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
 async def test_a_result_has_the_name_of_its_tool(path: str) -> None:
     if path == "/v1/responses":
