@@ -167,6 +167,7 @@ def weighed(inference: InferenceRequest) -> InferenceRequest:
         counted_key(body),
         prompt_key(inference),
         conversation_key(inference),
+        frozenset([message.get("role") for message in body.get("messages") or ()]) if chat else frozenset(),
     )
     return replace(inference, weight=weight)
 

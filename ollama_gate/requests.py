@@ -63,6 +63,8 @@ class Weight:
     """`conversations.prompt_key`."""
     conversation: bytes
     """`conversations.conversation_key`."""
+    roles: frozenset[str | None] = frozenset()
+    """Of all messages, as they are spelled."""
 
 
 @frozen

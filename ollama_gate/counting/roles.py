@@ -41,7 +41,9 @@ def strange(request: InferenceRequest, card: ModelCard) -> frozenset[str]:
     """The roles in a chat, beside user and assistant, that the model's prompt may have no place for; in lower case."""
     if request.kind is not _CHAT or (card.mode is not _GO and card.mode is not _RENDERER):
         return frozenset()
-    roles = {message.get("role") for message in request.body.get("messages") or ()} - _SPOKEN
+    weight = request.weighed
+    said = weight.roles if weight else {message.get("role") for message in request.body.get("messages") or ()}
+    roles = said - _SPOKEN
     return frozenset([(role or "").lower() for role in roles]) - _SPOKEN if roles else frozenset()
 
 

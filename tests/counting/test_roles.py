@@ -92,7 +92,7 @@ def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_large_body_keeps_what_was_learnt_of_it() -> None:
     request = asked("Developer", "user")
-    weight = Weight(request.body, None, (), b"", b"", b"")
+    weight = Weight(request.body, None, (), b"", b"", b"", frozenset({"Developer", "user"}))
     made = heard(replace(request, weight=weight), card_of((TEMPLATES / "gemma.gotmpl").read_text("utf-8")))
     assert made.weighed == replace(weight, body=made.body)
     assert [message["role"] for message in made.body["messages"]] == ["system", "user"]
