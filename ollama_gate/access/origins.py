@@ -2,9 +2,12 @@
 
 Ollama refuses a request with a foreign Origin by itself (403, `server/routes.go:GenerateRoutes`), but the gate sends no
 Origin on, so what Ollama protected is protected here: a page of another origin may not change models. It may ask for
-inference, as any program may, yet cannot read the answer unless its origin is allowed.
+inference, as any program may, yet cannot read the answer unless its origin is allowed. Those that Ollama allows without
+being told, pages of this machine, desktop programs and extensions of browsers, are allowed here too: they work with the
+gate as they did with Ollama.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,17 +18,23 @@ from ollama_gate.access.hosts import same_host
 from ollama_gate.errors import Refusal, Refused
 
 LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "0.0.0.0", "::1"})  # noqa: S104 - names, not a bind
-LOCAL_SCHEMES: Final = frozenset({"app", "file", "tauri", "vscode-webview", "vscode-file"})
-"""Desktop programs' own schemes, which Ollama allows too (`envconfig/config.go:AllowedOrigins`)."""
-_MANAGEMENT: Final = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/")
-_ALLOW_HEADERS: Final = (
-    "Authorization, Content-Type, User-Agent, Accept, X-Requested-With, X-Api-Key, Anthropic-Version"
+LOCAL_SCHEMES: Final = frozenset(
+    {
+        *("app", "file", "tauri", "vscode-webview", "vscode-file"),
+        *("chrome-extension", "moz-extension", "safari-extension", "safari-web-extension", "ms-browser-extension"),
+    }
 )
+"""Schemes of desktop programs (`envconfig/config.go:AllowedOrigins`) and browser extensions, which Ollama allows."""
+_MANAGEMENT: Final = ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/")
+_NAMES: Final = re.compile(r"[\w!#$%&'*+.^`|~-]+(?:[ \t]*,[ \t]*[\w!#$%&'*+.^`|~-]+)*", re.ASCII)
+"""Names of headers, as a browser lists those that a page wants to send."""
+_MOST_NAMES: Final = 2048
+"""Bytes of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The configured origins; empty means that no CORS header is ever sent."""
+    """The origins that the operator added to those of this machine."""
 
     allowed: tuple[str, ...] = ()
     _all: bool = field(init=False, default=False)
@@ -35,8 +44,8 @@ class Origins:
         object.__setattr__(self, "_all", "*" in self.allowed)
 
     def allows(self, origin: str) -> bool:
-        """Whether the operator allows this origin."""
-        return self._all or origin in self.allowed
+        """Whether pages of this origin may read answers."""
+        return self._all or origin in self.allowed or is_local(origin)
 
 
 def is_local(origin: str) -> bool:
@@ -60,13 +69,9 @@ def preflight(origins: Origins, request: web.BaseRequest, path: str) -> web.Stre
     origin = request.headers["Origin"]
     allowed = origins.allows(origin)
     if allowed and request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
-        return web.Response(status=204, headers={**cors_headers(origin), "Server": "ollama-gate"})
-    if (
-        not allowed
-        and not is_local(origin)
-        and path.startswith(_MANAGEMENT)
-        and not same_host(origin, request.headers.get("Host"))
-    ):
+        asked = request.headers.get("Access-Control-Request-Headers", "")
+        return web.Response(status=204, headers={**cors_headers(origin, asked), "Server": "ollama-gate"})
+    if not allowed and path.startswith(_MANAGEMENT) and not same_host(origin, request.headers.get("Host")):
         raise Refused(
             Refusal(
                 403,
@@ -86,12 +91,19 @@ def opened(origins: Origins, request: web.BaseRequest) -> dict[str, str]:
     return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": "*", "Vary": "Origin"}
 
 
-def cors_headers(origin: str) -> dict[str, str]:
-    """What a browser needs to see in the answer to a preflight of an allowed origin."""
+def cors_headers(origin: str, asked: str) -> dict[str, str]:
+    """What a browser needs to see in the answer to a preflight of an allowed origin.
+
+    Args:
+        origin: the page's.
+        asked: the names of the headers that the page wants to send. All may be sent: clients name their own ones
+            (`x-stainless-…`, `anthropic-beta`, …), and what the gate does not know has no effect.
+    """
+    named = {"Access-Control-Allow-Headers": asked} if len(asked) <= _MOST_NAMES and _NAMES.fullmatch(asked) else {}
     return {
         "Access-Control-Allow-Origin": origin,
         "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE, HEAD, OPTIONS",
-        "Access-Control-Allow-Headers": _ALLOW_HEADERS,
+        **named,
         "Access-Control-Max-Age": "43200",
-        "Vary": "Origin",
+        "Vary": "Origin, Access-Control-Request-Headers",
     }

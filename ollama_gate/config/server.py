@@ -41,8 +41,8 @@ class Server(Section):
     )
     origins: Origins = key(
         (),
-        "Web origins that browsers may call the gate from (CORS), each `scheme://host[:port]`, or `*` for all. "
-        "Empty: no CORS headers are sent.",
+        "More web origins that browsers may call the gate from (CORS), each `scheme://host[:port]`, or `*` for all. "
+        "Pages of this machine, desktop programs and extensions of browsers may anyway, as with Ollama.",
         example=["http://localhost:3000"],
     )
     tls_cert: FilePath | None = key(

@@ -6,7 +6,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.access.origins import Origins, is_local, opened, preflight
+from ollama_gate.access.origins import Origins, cors_headers, is_local, opened, preflight
 from ollama_gate.errors import Refused
 
 PAGE = "https://app.example.org"
@@ -28,6 +28,8 @@ def request(method: str, origin: str, **headers: str) -> web.BaseRequest:
         ("vscode-webview://abc", True),
         ("app://x", True),
         ("file://", True),
+        ("chrome-extension://abcdefgh", True),
+        ("moz-extension://0-1-2", True),
         ("null", False),
         ("", False),
         (PAGE, False),
@@ -46,7 +48,35 @@ def test_this_machines_pages_are_known(origin: str, *, local: bool) -> None:
 def test_no_origin_makes_it_fail(origin: str) -> None:
     is_local(origin)
     assert Origins(("*",)).allows(origin)
-    assert not Origins().allows(origin)
+    assert Origins().allows(origin) is is_local(origin)
+
+
+@pytest.mark.parametrize(
+    "page", ["http://localhost:3000", "https://127.0.0.1", "tauri://localhost", "moz-extension://1"]
+)
+def test_what_ollama_allows_without_being_told_is_allowed_here_too(page: str) -> None:
+    assert opened(Origins(), request("POST", page))["Access-Control-Allow-Origin"] == page
+    answer = preflight(Origins(), request("OPTIONS", page, Access_Control_Request_Method="POST"), "/api/chat")
+    assert answer is not None
+    assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (204, page)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("content-type", True),
+        ("anthropic-beta, x-api-key,x-stainless-os", True),
+        ("", False),
+        ("a b", False),
+        ("a,,b", False),
+        ("a\x00", False),
+        ("é", False),
+        ("a" * 3000, False),
+    ],
+)
+def test_a_page_may_send_every_header_that_is_one(asked: str, *, told: bool) -> None:
+    headers = cors_headers(PAGE, asked)
+    assert headers.get("Access-Control-Allow-Headers") == (asked if told else None)
 
 
 def test_only_an_allowed_origin_is_opened() -> None:

@@ -62,6 +62,7 @@ async def test_an_allowed_origin_gets_its_preflight_answered_and_its_answer_open
     assert preflight.status == 204
     assert preflight.header("Access-Control-Allow-Origin") == page
     assert "POST" in (preflight.header("Access-Control-Allow-Methods") or "")
+    assert preflight.header("Access-Control-Allow-Headers") == "content-type"
     assert (refused.status, reply.status) == (400, 200)
     for answer in (reply, refused, own, passed, openai):
         assert answer.header("Access-Control-Allow-Origin") == page
