@@ -116,11 +116,11 @@ BODIES: Final = {
     "recording": Body("/v1/audio/transcriptions", _form, "Content-Type: multipart/form-data; boundary=x"),
     "64 MiB of text": Body("/api/chat", lambda: _chat([{"role": "user", "content": "word " * 13_000_000}])),
     "64 MiB of blanks, gzip": Body("/api/chat", lambda: gzip.compress(b" " * 64 * _MIB, 1), _PACKED + "gzip"),
-    "8 MB of text": Body("/api/chat", lambda: _chat([{"role": "user", "content": "word " * 1_600_000}])),
+    "6 MB of text": Body("/api/chat", lambda: _chat([{"role": "user", "content": "word " * 1_200_000}])),
     "the same, one wide letter": Body(  # Python then takes four bytes for each
-        "/api/chat", lambda: _chat([{"role": "user", "content": "word " * 1_600_000 + "\U0001f600"}])
+        "/api/chat", lambda: _chat([{"role": "user", "content": "word " * 1_200_000 + "\U0001f600"}])
     ),
-    "8 MB in 18 000 messages": Body("/api/chat", lambda: _chat(_talk(18_000, 55))),
+    "6 MB in 18 000 messages": Body("/api/chat", lambda: _chat(_talk(18_000, 40))),
     "4 MB in 3000 messages": Body("/api/chat", lambda: _chat(_talk(3000, 190)), row="hold messages"),
     "the same, compacted": Body("/api/chat", lambda: _chat(_talk(3000, 190), steps.LONG), row="hold messages"),
     "290 000 values": Body(

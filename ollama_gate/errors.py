@@ -6,7 +6,7 @@ everything an answer needs: status, reason phrase, headers, the sentence, and th
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,14 @@ class UpstreamError(GateError):
 
     code = "upstream_failed"
     """A stable word for programs, metrics and the log."""
+
+    def anew(self) -> Self:
+        """The same failure, not raised yet, for whoever keeps it or tells others of it.
+
+        One that was raised knows the frames that it went through. Kept by something that they know, it would keep them,
+        and with them a client's body, until Python looks for cycles.
+        """
+        return type(self)(str(self))
 
 
 class UpstreamUnreachable(UpstreamError):

@@ -202,7 +202,10 @@ async def elsewhere(work: Callable[[], T]) -> T:
     doing = asyncio.get_running_loop().run_in_executor(_THREADS, work)
     _doing.add(doing)
     doing.add_done_callback(_doing.discard)
-    return await doing
+    try:
+        return await doing
+    finally:
+        del doing  # what it failed with knows this frame: together they would keep a body until Python looks for cycles
 
 
 def at_work() -> bool:

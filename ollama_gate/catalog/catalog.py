@@ -247,8 +247,8 @@ class Catalog:
         return listing
 
     async def _fetch_listing(self) -> Listing:
-        task = self._listing_task or self._start_listing()
-        return await asyncio.shield(task)
+        # By no name of its own: a failure would know this frame and the frame the failure, and keep a client's body.
+        return await asyncio.shield(self._listing_task or self._start_listing())
 
     def _start_listing(self) -> "asyncio.Task[Listing]":
         task = spawn(self._read_listing(self._generation), name="catalog listing", quiet=True)
@@ -296,7 +296,7 @@ class Catalog:
             task.add_done_callback(lambda _: [self._card_tasks.pop(each, None) for each in alike])
         found = (await asyncio.shield(task))[pair]
         if isinstance(found, UpstreamError):
-            raise found
+            raise found.anew()
         return found
 
     def _may_share(self, pair: tuple[str, str], row: Listed, listed: Listed) -> bool:
@@ -320,7 +320,7 @@ class Catalog:
             status, raw = await self._ollama.exchange("POST", "/api/show", {"model": listed.name}, within=30.0)
             show = _decoded(raw, "/api/show") if status == 200 else None
         except UpstreamError as failure:
-            return failure  # the others may be had all the same
+            return failure.anew()  # the others may be had all the same
         if status == 404:
             return None  # it was removed after it was listed
         if not isinstance(show, dict):

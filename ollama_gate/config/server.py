@@ -62,12 +62,12 @@ class Server(Section):
         ge=KIB,
     )
     max_text: Size = key(
-        8 * MIB,
+        6 * MIB,
         "Most of an inference request that is not images in base64; more than any window holds is answered 413. "
-        "It can only be lowered: while 8 MiB are read, everybody else waits, for 20 to 40 ms.",
+        "It can only be lowered: while 6 MiB are read, everybody else waits, for up to 40 ms.",
         unit="size",
         ge=KIB,
-        le=8 * MIB,
+        le=6 * MIB,
     )
     max_header: Size = key(
         64 * KIB, "Largest request line or header field. A larger one is answered 400.", unit="size", ge=4 * KIB, le=MIB

@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
                 there is anything to wait for.
         """
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.anew()
         if self.closed:
             raise UpstreamBroken("the connection to Ollama is closed")
         waiter = self._waiter = self._loop.create_future()
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, failure: UpstreamError) -> None:
         if self._failure is None:
-            self._failure = failure
+            self._failure = failure.anew()
         self.abort()
         self._wake()
 

@@ -123,8 +123,7 @@ class Translation:
         task = asyncio.ensure_future(sending)  # noqa: TID251 - ended below in every case
         answer: Answer | None = None
         try:
-            done, _ = await asyncio.wait({task}, timeout=self._signs_every)
-            if not done:
+            if not (await asyncio.wait({task}, timeout=self._signs_every))[0]:
                 await self._sign(await self._open())
             try:
                 answer = await task
@@ -150,6 +149,7 @@ class Translation:
                 give_back(answer, whole=self._passage.whole)
             elif not task.cancel() and not task.cancelled() and task.exception() is None:
                 task.result().close()  # the client left at the very moment of the answer
+            del task  # its failure knows this frame, and would keep a body with it until Python looks for cycles
 
     async def whole(self, answer: Answer, *, marked: bool) -> web.StreamResponse:
         """Hand an answer that is not streamed on.
@@ -266,11 +266,14 @@ class Translation:
                 await slow
             self._turn.phase = Phase.DONE
         except (UpstreamError, RecursionError) as broken:
-            failure = broken if isinstance(broken, UpstreamError) else UpstreamBroken(_TOO_DEEP)
-            self._turn.failed(failure)
-            await self._break_off(opened, 502, f"the model's answer broke off: {failure}", before=b"".join(out))
+            await self._broke(opened, broken, b"".join(out))
         except ConnectionError:
             self._turn.left = True
+
+    async def _broke(self, opened: "_Opened", broken: UpstreamError | RecursionError, before: bytes) -> None:
+        failure = broken if isinstance(broken, UpstreamError) else UpstreamBroken(_TOO_DEEP)
+        self._turn.failed(failure)
+        await self._break_off(opened, 502, f"the model's answer broke off: {failure}", before=before)
 
     async def _break_off(
         self, opened: "_Opened", status: int, message: str, code: str | None = None, *, before: bytes = b""

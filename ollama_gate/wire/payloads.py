@@ -139,6 +139,43 @@ def _looked_at(whole: memoryview, begin: int, end: int) -> tuple[bool, bytes]:
     return True, mark.digest()
 
 
+class _TextPutBack:
+    """Puts payloads back into texts, as long as there is room.
+
+    No functions that call one another: such a knot would keep a whole body until Python looks for cycles.
+    """
+
+    __slots__ = ("_payloads", "_room")
+
+    def __init__(self, payloads: Mapping[str, memoryview], room: int) -> None:
+        self._payloads = payloads
+        self._room = room
+
+    def fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {self._whole(key): value if key == "images" else self.value(value) for key, value in fields.items()}
+
+    def value(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self._whole(value)
+            case dict():
+                return {self._whole(key): self.value(one) for key, one in value.items()}
+            case list():
+                return [self.value(one) for one in value]
+            case _:
+                return value
+
+    def _whole(self, text: str) -> str:
+        if _MARK in text:
+            for stand_in, payload in self._payloads.items():
+                if times := text.count(stand_in):
+                    self._room -= len(payload) * times
+                    if self._room < 0:
+                        raise TooMuchText
+                    text = text.replace(stand_in, str(payload, "ascii"))
+        return text
+
+
 class StandIns:
     """The payloads of one request, in their places again where they are not images, and at the end everywhere."""
 
@@ -158,39 +195,15 @@ class StandIns:
         Raises:
             TooMuchText: there are more.
         """
-        size = 0
-
-        def whole(text: str) -> str:
-            nonlocal size
-            if _MARK in text:
-                for stand_in, payload in self._payloads.items():
-                    if times := text.count(stand_in):
-                        size += len(payload) * times
-                        if size > most:
-                            raise TooMuchText
-                        text = text.replace(stand_in, str(payload, "ascii"))
-            return text
-
-        def walk(value: Any) -> Any:
-            match value:
-                case str():
-                    return whole(value)
-                case dict():
-                    return {whole(key): walk(one) for key, one in value.items()}
-                case list():
-                    return [walk(one) for one in value]
-                case _:
-                    return value
-
-        def with_images(fields: Mapping[str, Any]) -> dict[str, Any]:
-            return {whole(key): value if key == "images" else walk(value) for key, value in fields.items()}
-
-        told = with_images({key: value for key, value in body.items() if key != "messages"})
+        put_back = _TextPutBack(self._payloads, most)
+        told = put_back.fields({key: value for key, value in body.items() if key != "messages"})
         messages = body.get("messages")
         if isinstance(messages, list):
-            told["messages"] = [with_images(one) if isinstance(one, dict) else walk(one) for one in messages]
+            told["messages"] = [
+                put_back.fields(one) if isinstance(one, dict) else put_back.value(one) for one in messages
+            ]
         elif "messages" in body:
-            told["messages"] = walk(messages)
+            told["messages"] = put_back.value(messages)
         return told
 
     def put_back(self, text: bytes) -> list[bytes | memoryview]:
