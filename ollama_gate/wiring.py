@@ -81,6 +81,8 @@ class Wiring:
         """Requests that use this wiring."""
         self._retired: asyncio.Event | None = None
         """Set when its last request is done, once it has been replaced."""
+        self._before: asyncio.Task[None] | None = None
+        """Takes down the one before, whose requests may use what this one has of it."""
         self.up = False
         self.problem: str | None = None
         self._metrics = metrics
@@ -221,13 +223,15 @@ class Wiring:
                 task.cancel()
         await fresh.open()
         fresh.up = self.up
-        spawn(self._retire(), name="old configuration")
+        fresh._before = spawn(self._retire(), name="old configuration")
         return fresh
 
     async def _retire(self) -> None:
         if self.users:
             self._retired = asyncio.Event()
             await self._retired.wait()
+        if self._before is not None:
+            await asyncio.wait({self._before})
         if self._store_goes_on:
             await self._store.built()  # a description that is awaited comes over this upstream
         await self.close()

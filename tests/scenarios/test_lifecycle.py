@@ -17,6 +17,7 @@ import pytest
 from ollama_gate import app
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config, load
+from ollama_gate.counting.store import TokenizerStore
 from ollama_gate.errors import ConfigError
 from ollama_gate.notify import Notifier
 from ollama_gate.observe import log
@@ -115,6 +116,38 @@ async def test_requests_under_way_finish_as_they_began() -> None:
         # The slot is one and the same thing before and after: the next request gets it.
         assert (await ask(gate.address, "POST", "/api/chat", SCRIPTED)).gate("window") == "16384"
         assert [queue.running for queue in gate.wiring.admission.gatekeeper.scheduler.queues.values()] == [0]
+
+
+async def test_what_two_reloads_have_in_common_stays_until_the_oldest_requests_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first reload hands the tokenizers on, the second one makes others: the first configuration's are in use."""
+    held, closed = Held(), asyncio.Event()
+    async with (
+        ScriptedOllama(held) as ollama,
+        running_gate(ollama.url) as gate,
+        asyncio.TaskGroup() as group,
+    ):
+        request = group.create_task(ask(gate.address, "POST", "/api/chat", SCRIPTED))
+        await until(lambda: ollama.got)
+        store, close = gate.wiring._store, TokenizerStore.close
+
+        async def noted(one: TokenizerStore) -> None:
+            if one is store:
+                closed.set()
+            await close(one)
+
+        monkeypatch.setattr(TokenizerStore, "close", noted)
+        assert await gate.reload(lambda: config_for(ollama.url, defaults={"num_ctx": 4096}))
+        assert gate.wiring._store is store
+        assert await gate.reload(lambda: config_for(ollama.url, counting={"cache_dir": str(tmp_path)}))
+        assert gate.wiring._store is not store
+        assert (await ask(gate.address, "GET", "/gate/health")).status == 200
+        assert not closed.is_set()
+        held.go.set()
+        assert (await request).status == 200
+        async with asyncio.timeout(5):
+            await closed.wait()
 
 
 async def test_who_waits_for_a_slot_keeps_the_place_over_a_reload() -> None:
