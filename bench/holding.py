@@ -116,6 +116,7 @@ BODIES: Final = {
     "recording": Body("/v1/audio/transcriptions", _form, "Content-Type: multipart/form-data; boundary=x"),
     "64 MiB of text": Body("/api/chat", lambda: _chat([{"role": "user", "content": "word " * 13_000_000}])),
     "64 MiB of blanks, gzip": Body("/api/chat", lambda: gzip.compress(b" " * 64 * _MIB, 1), _PACKED + "gzip"),
+    "9 MB of text": Body("/api/chat", lambda: _chat([{"role": "user", "content": "word " * 1_900_000}])),
     "6 MB of text": Body("/api/chat", lambda: _chat([{"role": "user", "content": "word " * 1_200_000}])),
     "the same, one wide letter": Body(  # Python then takes four bytes for each
         "/api/chat", lambda: _chat([{"role": "user", "content": "word " * 1_200_000 + "\U0001f600"}])

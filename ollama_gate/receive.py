@@ -147,13 +147,20 @@ def _received(raw: bytes | bytearray, encoding: str | None, limit: BodyLimit) ->
     if len(whole) < ELSEWHERE and len(whole) <= limit.text:
         text = bytes(whole)
         return Received(text, text, len(raw), limit=limit.text)
+    wide = min(limit.text, _WIDE)
     try:
         lifted = lift(whole, limit.text)
     except TooMuchText as long:
         raise Refused(too_much_text(limit.text)) from long
+    if len(lifted.text) > wide and not _is_narrow(lifted.text):
+        raise Refused(too_much_text(wide))
     identity = hashlib.blake2b(lifted.text).digest()
     stand_ins = StandIns(lifted.payloads) if lifted.payloads else None
-    return Received(lifted.text, identity, len(raw), stand_ins, limit.text)
+    return Received(lifted.text, identity, len(raw), stand_ins, wide if lifted.payloads else limit.text)
+
+
+def _is_narrow(text: bytes) -> bool:
+    return text.isascii() and b"\\u" not in text
 
 
 def weighed(inference: InferenceRequest) -> InferenceRequest:
@@ -213,6 +220,9 @@ def at_work() -> bool:
     return bool(_doing)
 
 
+_WIDE: Final = 6 << 20
+"""Most bytes of text that is not plain ASCII: one wide letter makes Python keep four bytes for each of a string, and
+filling them holds everybody up. An escape may stand for such a letter."""
 _PACKED: Final = 4 * 1024
 """Bytes of a compressed body that are decompressed by the loop: they may become a thousand times as many."""
 

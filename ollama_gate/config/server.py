@@ -62,12 +62,13 @@ class Server(Section):
         ge=KIB,
     )
     max_text: Size = key(
-        6 * MIB,
+        10 * MIB,
         "Most of an inference request that is not images in base64; more than any window holds is answered 413. "
-        "It can only be lowered: while 6 MiB are read, everybody else waits, for up to 40 ms.",
+        "It can only be lowered; where the text is not plain ASCII, 6 MiB are the most. While so much is read, "
+        "everybody else waits, for up to 40 ms.",
         unit="size",
         ge=KIB,
-        le=6 * MIB,
+        le=10 * MIB,
     )
     max_header: Size = key(
         64 * KIB, "Largest request line or header field. A larger one is answered 400.", unit="size", ge=4 * KIB, le=MIB

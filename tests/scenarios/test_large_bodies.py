@@ -85,6 +85,21 @@ async def test_more_text_than_any_window_holds_is_413_with_the_key_that_says_so(
         assert "server.max_text" in reply.json["error"]
 
 
+@pytest.mark.parametrize("odd", ["\U0001f600", "\u00e9"])
+@pytest.mark.parametrize("escaped", [False, True])
+async def test_text_with_a_wide_letter_has_its_end_sooner(odd: str, *, escaped: bool) -> None:
+    """Python keeps four bytes for each letter of it, and filling them holds everybody up."""
+    async with front() as line:
+        for words, end, code in (
+            (1_300_000, "", "context_length_exceeded"),
+            (1_300_000, odd, "text_too_large"),
+            (1_200_000, odd, "context_length_exceeded"),
+        ):
+            body = {"model": "llama3.2:1b", "messages": [{"role": "user", "content": "word " * words + end}]}
+            reply = await line.ask("/api/chat", json.dumps(body, ensure_ascii=escaped).encode())
+            assert (words, end, reply.json["code"]) == (words, end, code)
+
+
 async def test_a_large_body_that_was_refused_is_known_again() -> None:
     body: Any = {"model": MODEL, "messages": [{"role": "user", "content": "word " * 400_000}]}
     async with front() as line:
