@@ -186,8 +186,7 @@ class Judge:
         if strict and asked is not None and window.too_long_with_reply(asked, count.tokens, room):
             raise self._refused_for_length(inference, refusals.reply_too_long(asked, count, room), turn, got)
         output = window.clamp_output(asked, count.tokens if room.guarded else count.at_most, room)
-        if output.num_predict is not None:
-            turn.limit, turn.clamped = output.num_predict, output.clamped
+        turn.clamped = output.clamped  # the limit stays what was asked: where room ends an answer, the window does
         return Judged(applied, count, output, shorter=shorter)
 
     async def _shortened(

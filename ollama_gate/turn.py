@@ -66,7 +66,7 @@ class Turn:
     window: int | None = None
     asked_output: int | None = None
     limit: int | None = None
-    """Output length in force, asked or clamped."""
+    """Output length that was asked; an answer that ends before it, for want of room, ends with the window."""
     clamped: bool = False
     reload_avoided: bool = False
     left: bool = False

@@ -20,6 +20,7 @@ from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.outlet import SERVER, Outlet, begun
 from ollama_gate.upstream.relay import Observer, Passage, give_back
+from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import LineSplitter
 
 SIGNS_EVERY: Final = 15.0
@@ -178,7 +179,11 @@ class Translation:
             written = writer.whole(native)
         except RecursionError as deep:
             raise UpstreamBroken(_TOO_DEEP) from deep
-        return await self._answer(answer.status, written, writer.whole_headers)
+        own, end = writer.whole_headers, self._passage.end(self._observer)
+        if end.done:
+            ended = ending(end.done_reason, eval_count=end.eval_count, limit=self._turn.limit)
+            own = {**own, "x-ollama-gate-ended": str(ended)}
+        return await self._answer(answer.status, written, own)
 
     async def _failed(self, answer: Answer) -> web.StreamResponse:
         """Hand an error of Ollama's on, in the dialect's shape and with its own status."""

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from support.cases import assert_r400, case, front, full
 
 NO_LIMIT, TOO_MUCH, MAX_TOKENS, MAX_COMPLETION = (one["body"] for one in case("28-output-reserve")["cases"])
@@ -69,3 +71,17 @@ async def test_the_two_meanings_of_length_are_told_apart() -> None:
     assert (limit.json["done_reason"], limit.gate("ended")) == ("length", "limit")
     assert (window.json["done_reason"], window.gate("ended")) == ("length", "window")
     assert ends == {"limit": 1, "window": 1}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"])
+async def test_the_two_meanings_are_told_apart_on_v1_too(path: str) -> None:
+    async with front(window=256, defaults={"budget": 255}) as line:
+        ended = []
+        for most, words in ((5, "Speak long."), (4000, "word " * 225)):
+            asked = {"prompt": words, "input": words, "messages": [{"role": "user", "content": words}]}
+            [field] = {"/v1/completions": ["prompt"], "/v1/responses": ["input"]}.get(path, ["messages"])
+            limit = "max_output_tokens" if field == "input" else "max_tokens"
+            reply = await line.ask(path, {"model": "llama3.2:1b", limit: most, field: asked[field]})
+            assert reply.status == 200, reply.body
+            ended.append(reply.gate("ended"))
+    assert ended == ["limit", "window"]
