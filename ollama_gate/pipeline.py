@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 from aiohttp import web
 
@@ -55,6 +56,9 @@ from ollama_gate.wire.body import encode_json
 from ollama_gate.wire.ndjson import BLIND, StreamEnd, TailObserver
 
 _QUEUED, _FIRST_BYTE = Phase.QUEUED, Phase.FIRST_BYTE  # an enum's members are slow to get (Python 3.11)
+
+_COUNT_WITHIN: Final = 5.0
+"""Seconds for which a stream, or its first sign of life, waits for the count that it begins with."""
 
 
 class Pipeline:
@@ -288,8 +292,9 @@ class Pipeline:
             tokens = count.tokens if count is not None and count.rung is not Rung.BOUND else None
             if counting is not None:
                 try:
-                    tokens = (await counting).tokens
-                except (CountingError, Refused, UpstreamError):
+                    async with asyncio.timeout(_COUNT_WITHIN):
+                        tokens = (await counting).tokens
+                except (CountingError, Refused, UpstreamError, TimeoutError):
                     tokens = None
             facts = AnswerFacts(prompt_tokens=tokens, window=room.num_ctx if room is not None else None)
             stamp = Stamp(int(time.time()), turn.id.replace("-", ""))

@@ -13,7 +13,7 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -162,16 +162,16 @@ class Database:
         try:
             if not self.file.parent.is_dir():
                 self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                found = os.fstat(descriptor)
-                if found.st_mode & 0o077:
-                    os.fchmod(descriptor, 0o600)
-                if os.geteuid() == 0 and not found.st_size:
-                    owner = self.file.parent.stat()  # a service with a user of its own has to open it
-                    os.fchown(descriptor, owner.st_uid, owner.st_gid)
-            finally:
-                os.close(descriptor)
+            # A file that is there is not opened here: closing it again would take all of this process's locks on it
+            # away from SQLite, and another process that closes it would then remove the log in which this one goes on.
+            with suppress(FileExistsError):
+                os.close(os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            found = self.file.stat()
+            if found.st_mode & 0o077:
+                self.file.chmod(0o600)
+            if os.geteuid() == 0 and not found.st_size:
+                owner = self.file.parent.stat()  # a service with a user of its own has to open it
+                os.chown(self.file, owner.st_uid, owner.st_gid)
         except OSError as failure:
             raise ArchiveFailed(f"{self.file} cannot be opened: {failure.strerror}") from failure
         self._inode = (found.st_dev, found.st_ino)

@@ -111,7 +111,11 @@ def test_a_recorded_request_becomes_the_native_one_that_ollama_makes_of_it(name:
     expected = dict(NATIVE_OF[name])
     if name == "v1-chat-max-completion-tokens":
         expected["options"] = {**expected["options"], "num_predict": 2}  # better than Ollama: it is honoured
-    assert as_ollama_reads_it(native) == as_ollama_reads_it(expected)
+    read = as_ollama_reads_it(native)
+    if recording(name).path != CHAT:  # Ollama's other layers forget whose a result is
+        for message in read["messages"]:
+            message.pop("tool_name", None)
+    assert read == as_ollama_reads_it(expected)
 
 
 @pytest.mark.parametrize("name", REFUSED)

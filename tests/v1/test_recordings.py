@@ -95,7 +95,11 @@ def assert_forced(got: Got, recorded: Recording) -> None:
         del expected["think"]  # Ollama drops it later, once it knows the model
     if recorded.id == "v1-chat-max-completion-tokens":
         expected["options"] = {**expected["options"], "num_predict": 2}  # better than Ollama: it is honoured
-    assert as_ollama_reads_it(native) == as_ollama_reads_it(expected)
+    read = as_ollama_reads_it(native)
+    if recorded.path in {RESPONSES, MESSAGES}:  # Ollama's layers for them forget whose a result is
+        for message in read["messages"]:
+            message.pop("tool_name", None)
+    assert read == as_ollama_reads_it(expected)
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMED if name not in DIED])
