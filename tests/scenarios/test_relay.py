@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from ollama_gate import pipeline
 from support.gate import metric, running_gate
 from support.http import Client, Reply, ask
 from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, Script, ScriptedOllama, chunk, whole
@@ -375,6 +376,30 @@ class TestSignsOfLife:
         assert (reply.status, reply.complete) == (200, True)
         assert (sign or b"").startswith(b":")
         assert reply.body.endswith(b"data: [DONE]\n\n")
+
+    async def test_a_count_that_does_not_come_holds_up_neither_them_nor_the_answer(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def hangs(*_: object, **__: object) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(pipeline, "_COUNT_WITHIN", 0.05)
+        step = asyncio.Event()
+        async with (
+            ScriptedOllama(_after(step, STREAM_HEAD, chunk(BODY), LAST_CHUNK)) as ollama,
+            running_gate(ollama.url) as gate,
+            await Client.connect(gate.address) as client,
+        ):
+            gate.wiring.pipeline.signs_every = 0.05
+            monkeypatch.setattr(gate.wiring.counter, "count", hangs)
+            await client.send("POST", "/v1/messages", {**CHAT, "max_tokens": 9, "stream": True})
+            reply = await client.head()
+            sign = await client.next_chunk(reply)
+            step.set()
+            await client.rest(reply)
+        assert (reply.status, reply.complete) == (200, True)
+        assert b"event: " in (sign or b"")
+        assert b"message_stop" in reply.body
 
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
     async def test_an_error_after_that_is_an_event_and_no_clean_end(self, path: str) -> None:
