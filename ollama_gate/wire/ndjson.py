@@ -72,6 +72,8 @@ _KEEP: Final = 64 * 1024
 _OVERLAP: Final = 256
 """Bytes looked at twice where the kept end is trimmed, so that no field is missed across the seam."""
 
+_NO_COUNT: Final = 1 << 31
+"""Tokens from which on a number is none that a model can have counted; quotas and drift would believe it."""
 _FIELD: Final = re.compile(
     rb'"(done|done_reason|prompt_eval_count|eval_count)":(true|false|"[a-z_]{1,32}"|[0-9]{1,18})(?=[,}])'
 )
@@ -146,8 +148,8 @@ def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
         # By place: by name it takes twice as long.
         fields.get("done") is True,
         reason if isinstance(reason, str) else None,
-        prompt if type(prompt) is int else None,
-        evaluated if type(evaluated) is int else None,
+        prompt if type(prompt) is int and 0 <= prompt < _NO_COUNT else None,
+        evaluated if type(evaluated) is int and 0 <= evaluated < _NO_COUNT else None,
         error,
         lines,
     )

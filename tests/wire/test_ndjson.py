@@ -215,3 +215,11 @@ def test_the_end_is_the_same_however_the_bytes_come(tokens: int, end: bytes, pla
         assert observed(runs) == whole
         assert whole.lines == tokens + bool(end)
         assert whole.eval_count == {b"stop": 1, b"length": 12}.get(end[28:32] if b"stop" in end else end[28:34])
+
+
+@pytest.mark.parametrize("count", [-1, -50_000, 1 << 31, 10**18, True, 2.5, "7", None])
+def test_what_is_no_count_of_tokens_is_not_taken_for_one(count: object) -> None:
+    observer = TailObserver()
+    observer.feed(json.dumps({"done": True, "prompt_eval_count": count, "eval_count": count}).encode())
+    end = observer.end()
+    assert (end.done, end.prompt_eval_count, end.eval_count) == (True, None, None)
