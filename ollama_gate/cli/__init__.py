@@ -54,6 +54,20 @@ class Commands(click.Group):
         command = _loaded(f"ollama_gate.cli.{cmd_name}").command
         return command if isinstance(command, click.Command) else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant; one that does not exist is told with the nearest that does."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as unknown:
+            from difflib import get_close_matches  # noqa: PLC0415 - only for a mistake
+
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            if not near:
+                raise
+            raise click.UsageError(f"{unknown.message} Did you mean {near[0]!r}?", ctx) from unknown
+
     def invoke(self, ctx: click.Context) -> object:
         """Run it; a configuration that cannot be used is an answer, not a traceback."""
         try:

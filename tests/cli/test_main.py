@@ -35,7 +35,10 @@ def test_every_command_explains_itself(name: str) -> None:
 
 
 def test_an_unknown_command_is_a_mistake_of_the_command_line() -> None:
-    assert CliRunner().invoke(main, ["sevre"]).exit_code == 2
+    near, far = CliRunner().invoke(main, ["sevre"]), CliRunner().invoke(main, ["xyz"])
+    assert (near.exit_code, far.exit_code) == (2, 2)
+    assert "Did you mean 'serve'?" in near.output
+    assert "Did you mean" not in far.output
 
 
 def test_a_configuration_that_cannot_be_used_is_told_in_full(tmp_path: Path) -> None:
