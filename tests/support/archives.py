@@ -132,3 +132,17 @@ def talk(count: int, *, start: int = 0) -> list[Original]:
         for number in range(start, start + count)
     ]
     return [original_of(message) for message in messages]
+
+
+@pytest.fixture(params=KINDS)
+async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
+    """The address of an empty database."""
+    async with database_url(request.param, tmp_path) as address:
+        yield address
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    """The same, open and with its tables."""
+    async with opened(url) as open_database:
+        yield open_database
