@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import add
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -18,7 +19,15 @@ from ollama_gate.admission.refusals import queue_timeout
 from ollama_gate.admission.residents import Reported, read_ps
 from ollama_gate.admission.shapes import UnknownShape, shape_from_show
 from ollama_gate.admission.sharing import SharedRunners
-from ollama_gate.admission.status import MemoryOverview, alert_facts, memory_status, overview, slots_status
+from ollama_gate.admission.status import (
+    MemoryOverview,
+    alert_facts,
+    booked_by_part,
+    largest_windows,
+    memory_status,
+    overview,
+    slots_status,
+)
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.catalog.names import InvalidName
@@ -33,6 +42,8 @@ from ollama_gate.upstream.client import Upstream
 
 # An enum's members are slow to get (Python 3.11).
 _LOAD, _UNLOAD, _REMOTE = Control.LOAD, Control.UNLOAD, Mode.REMOTE
+
+_Merge = Callable[[float, float], float]
 
 GUARD_EVERY: Final = 15.0
 """Seconds between two looks at /api/ps."""
@@ -242,26 +253,37 @@ class Admission:
             card = self._cards.get(runner)
             return (metrics.model(None if card is None else card.key),)
 
-        def queues(value: Callable[[SlotQueue], float]) -> Read:
-            return lambda: _merged((label(model), value(queue)) for model, queue in scheduler.queues.items())
+        def queues(value: Callable[[SlotQueue], float], merge: _Merge = add) -> Read:
+            return lambda: _merged(((label(model), value(queue)) for model, queue in scheduler.queues.items()), merge)
 
         metrics.slots.follow(queues(lambda queue: queue.slots))
         metrics.slots_running.follow(queues(lambda queue: queue.running))
         metrics.slots_waiting.follow(queues(lambda queue: queue.waiting))
         metrics.oldest_wait_seconds.follow(
-            queues(lambda queue: 0.0 if (oldest := queue.oldest()) is None else self._clock() - oldest)
+            queues(lambda queue: 0.0 if (oldest := queue.oldest()) is None else self._clock() - oldest, max)
         )
-        metrics.memory_booked_bytes.follow(lambda: _merged((label(one.model), one.booked) for one in scheduler.ledger))
-        metrics.memory_limit_bytes.follow(
-            lambda: [((), math.inf if (limit := scheduler.ledger.policy.limit) is None else limit)]
+        ledger = scheduler.ledger
+        metrics.memory_booked_bytes.follow(lambda: _merged((label(one.model), one.booked) for one in ledger))
+        metrics.memory_booked_part_bytes.follow(
+            lambda: _merged(
+                ((*label(one.model), part), size)
+                for one in ledger
+                for part, size in booked_by_part(ledger, one).items()
+            )
         )
+        metrics.largest_num_ctx.follow(
+            lambda: _merged(((label(model), largest) for model, largest in largest_windows(scheduler).items()), min)
+        )
+        metrics.memory_limit_bytes.follow(lambda: [((), math.inf if (limit := ledger.policy.limit) is None else limit)])
 
 
-def _merged(rows: Iterable[tuple[tuple[str], float]]) -> Iterable[tuple[tuple[str], float]]:
+def _merged(
+    rows: Iterable[tuple[tuple[str, ...], float]], merge: _Merge = add
+) -> Iterable[tuple[tuple[str, ...], float]]:
     """One row for each label: models past the most that are told apart share one."""
-    merged: dict[tuple[str], float] = {}
+    merged: dict[tuple[str, ...], float] = {}
     for labels, value in rows:
-        merged[labels] = merged.get(labels, 0.0) + value
+        merged[labels] = merge(merged[labels], value) if labels in merged else value
     return merged.items()
 
 

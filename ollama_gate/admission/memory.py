@@ -127,12 +127,13 @@ class Footprint:
             return self.kv_full + self.compute_bound
         return self.kv_full if self.kv_sliding or self.kv_indexer else 0
 
-    def parts(self) -> dict[str, int]:
-        """Bytes by part, those that are not 0."""
-        return {name: size for name in PARTS if (size := getattr(self, name))}
+    def parts(self, *, with_host: bool = True) -> dict[str, int]:
+        """Bytes by part, those that are not 0; their sum is the total, or without host memory what is loaded."""
+        names = PARTS if with_host else LOADED_PARTS
+        return {name: size for name in names if (size := getattr(self, name))}
 
 
-PARTS = (
+LOADED_PARTS = (
     "weights",
     "kv_full",
     "kv_sliding",
@@ -142,12 +143,9 @@ PARTS = (
     "compute_bound",
     "headroom",
     "draft",
-    "process",
-    "host_cache_bound",
-    "checkpoints",
-    "embed_output",
 )
-"""The parts of a footprint; their sum is its total."""
+PARTS = (*LOADED_PARTS, "process", "host_cache_bound", "checkpoints", "embed_output")
+"""The parts of a footprint."""
 
 
 def settle(shape: ModelShape, plan: LaunchPlan) -> Launch:

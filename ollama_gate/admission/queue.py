@@ -79,6 +79,8 @@ class SlotQueue:
         self.slots = slots
         """May be changed at any time; running requests are never stopped for it."""
         self.policy = policy
+        self.demand: Demand | None = None
+        """What its model takes, as the newest request has it."""
         self._running: OrderedDict[Ticket, None] = OrderedDict()
         self._arrivals: OrderedDict[Ticket, None] = OrderedDict()
         self._levels: dict[int, OrderedDict[str, OrderedDict[Ticket, None]]] = {}

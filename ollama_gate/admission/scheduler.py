@@ -99,7 +99,8 @@ class Scheduler:
         queue = self._queues.get(ticket.model)
         if queue is None:
             queue = self._queues[ticket.model] = SlotQueue(demand.slots, self._policy)
-        queue.slots = demand.slots
+        if queue.demand is not demand:
+            queue.demand, queue.slots = demand, demand.slots
         # A preload runs nothing, so what is loaded already needs no slot for it.
         slotless = ticket.control is _LOAD and not self.ledger.needs_memory(ticket.model, demand)
         if slotless or (queue.free and not queue.waiting):

@@ -136,9 +136,7 @@ def memory_status(scheduler: Scheduler, model: str, demand: Demand, now: float) 
     holding = ledger.get(model)
     num_ctx = demand.num_ctx if holding is None else holding.num_ctx or demand.num_ctx
     footprint = demand.at(num_ctx)
-    largest = None
-    if (holding is not None or since is not None) and ledger.free is not None:
-        largest = ledger.fitting(demand, max(ledger.free + (0 if holding is None else holding.booked), 0))
+    told = holding is not None or since is not None
     expires = None if holding is None else holding.expires_at
     return MemoryStatus(
         stage="not loaded" if holding is None else holding.stage.value,
@@ -148,7 +146,7 @@ def memory_status(scheduler: Scheduler, model: str, demand: Demand, now: float) 
         reported=None if holding is None or holding.reported is None else holding.reported.size,
         parts=footprint.parts(),
         fits=_fits(ledger, demand, holding),
-        largest_num_ctx=largest,
+        largest_num_ctx=_largest(ledger, demand, holding) if told else None,
         waiting_seconds=None if since is None else round(now - since, 3),
         expires_in_seconds=None if expires is None else round(expires - now, 1),
         notes=footprint.notes,
@@ -162,3 +160,41 @@ def _fits(ledger: Ledger, demand: Demand, holding: Holding | None) -> str:
     if free is None or ledger.cost(demand.footprint) <= free + (0 if holding is None else holding.booked):
         return "yes"
     return "after others have gone"
+
+
+def _largest(ledger: Ledger, demand: Demand, holding: Holding | None) -> int | None:
+    """The largest num_ctx that would fit beside what else is loaded; None without a limit."""
+    free = ledger.free
+    return None if free is None else ledger.fitting(demand, max(free + (0 if holding is None else holding.booked), 0))
+
+
+def largest_windows(scheduler: Scheduler) -> dict[str, int]:
+    """The largest num_ctx that would fit now, of each model that is loaded or was asked for; empty without a limit."""
+    ledger = scheduler.ledger
+    demands = {model: queue.demand for model, queue in scheduler.queues.items()}
+    demands |= {holding.model: demand for holding in ledger if (demand := _explained_by(holding)) is not None}
+    found = {
+        model: _largest(ledger, demand, ledger.get(model)) for model, demand in demands.items() if demand is not None
+    }
+    return {model: largest for model, largest in found.items() if largest is not None}
+
+
+def booked_by_part(ledger: Ledger, holding: Holding) -> dict[str, int]:
+    """What a booking is made of, in bytes: the parts that the limit counts, and `found`, which nothing explains.
+
+    That is what /api/ps showed beyond the arithmetic, or all of a model without metadata that others have loaded.
+    """
+    demand = _explained_by(holding)
+    parts = {}
+    if demand is not None:
+        footprint = demand.at(holding.num_ctx or demand.num_ctx)
+        parts = footprint.parts(with_host=ledger.policy.counts_host)
+    if (found := holding.booked - sum(parts.values())) > 0:
+        parts["found"] = found
+    return parts
+
+
+def _explained_by(holding: Holding) -> Demand | None:
+    if holding.demand is None and holding.reported is not None:
+        return holding.reported.demand
+    return holding.demand

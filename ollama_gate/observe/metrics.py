@@ -98,6 +98,17 @@ class Metrics:
         self.memory_booked_bytes = gauge(
             "memory_booked_bytes", "Memory booked for each model that is loaded, or is being loaded.", "model"
         )
+        self.memory_booked_part_bytes = gauge(
+            "memory_booked_part_bytes",
+            "What each booking is made of, by part; `found` is what only /api/ps told.",
+            "model",
+            "part",
+        )
+        self.largest_num_ctx = gauge(
+            "largest_num_ctx",
+            "Largest window with which each model would fit now beside what else is loaded; nothing without a limit.",
+            "model",
+        )
         self.memory_limit_bytes = gauge("memory_limit_bytes", "The limit of all models together; +Inf without one.")
         self.archive_messages = counter(
             "archive_messages", "Messages of compacted conversations that were kept: new, or known already.", "kind"

@@ -11,7 +11,14 @@ from ollama_gate.admission.queue import QueuePolicy, Ticket
 from ollama_gate.admission.residents import Reported
 from ollama_gate.admission.scheduler import Scheduler
 from ollama_gate.admission.shapes import shape_from_show
-from ollama_gate.admission.status import alert_facts, memory_status, overview, slots_status
+from ollama_gate.admission.status import (
+    alert_facts,
+    booked_by_part,
+    largest_windows,
+    memory_status,
+    overview,
+    slots_status,
+)
 from support.demands import GIB, takes
 from support.shows import PUBLISHED
 
@@ -104,6 +111,59 @@ def test_what_the_limit_does_not_count_is_not_in_the_prediction(*, counts_host: 
     told = memory_status(scheduler(counts_host=counts_host), "a", llama(), 0.0)
     assert told.predicted == (footprint.total if counts_host else footprint.loaded)
     assert "process" in told.parts
+
+
+@pytest.mark.parametrize("counts_host", [True, False])
+def test_a_booking_is_told_by_the_parts_that_the_limit_counts(*, counts_host: bool) -> None:
+    on, demand = scheduler(counts_host=counts_host), llama()
+    arrive(on, "a", demand)
+    [holding] = on.ledger
+    parts = booked_by_part(on.ledger, holding)
+    assert parts == demand.footprint.parts(with_host=counts_host)
+    assert sum(parts.values()) == holding.booked
+    assert ("process" in parts) == counts_host
+
+
+def test_what_nothing_explains_is_a_part_of_its_own() -> None:
+    on, demand = scheduler(limit=100), llama()
+    on.finish(arrive(on, "a", demand), Outcome.ANSWERED, 1.0)
+    theirs = Reported("theirs", 7 * GIB, 0, 4096)
+    met = Reported("met", 7 * GIB, 0, 4096, demand=llama())
+    on.reconcile([Reported("a", 90 * GIB, 0, 4096), theirs, met], 2.0, 2.0)
+    for holding in on.ledger:
+        parts = booked_by_part(on.ledger, holding)
+        assert sum(parts.values()) == holding.booked, holding.model
+        weights = {"a": 5 * GIB, "met": 5 * GIB, "theirs": None}[holding.model]
+        assert parts.get("weights") == weights
+        assert parts["found"] > 0
+    assert booked_by_part(on.ledger, next(one for one in on.ledger if one.model == "theirs")) == {"found": 7 * GIB}
+
+
+def test_the_parts_of_a_model_with_another_window_are_those_of_that_window() -> None:
+    on, demand = scheduler(limit=None), llama()
+    on.finish(arrive(on, "a", demand), Outcome.ANSWERED, 1.0)
+    on.reconcile([Reported("a", 6 * GIB, 0, 32768)], 2.0, 2.0)
+    [holding] = on.ledger
+    assert booked_by_part(on.ledger, holding)["kv_full"] == 8 * demand.footprint.kv_full
+
+
+def test_the_largest_window_that_fits_is_told_of_what_is_loaded_and_of_what_was_asked_for() -> None:
+    on = scheduler(limit=15)
+    on.finish(arrive(on, "a", llama()), Outcome.ANSWERED, 1.0)
+    alone = largest_windows(on)
+    assert alone == {"a": memory_status(on, "a", llama(), 1.0).largest_num_ctx}
+    on.reconcile([Reported("a", 5 * GIB, 0, 4096), Reported("c", GIB, 0, 4096, demand=llama())], 2.0, 2.0)
+    arrive(on, "b", llama())
+    told = largest_windows(on)
+    assert set(told) == {"a", "b", "c"}
+    assert 0 < told["a"] < alone["a"]
+    assert told["b"] == 0, "it waits for memory"
+
+
+def test_without_a_limit_every_window_fits_and_none_is_told() -> None:
+    on = scheduler(limit=None)
+    arrive(on, "a", llama())
+    assert largest_windows(on) == {}
 
 
 def test_alerts_are_flat_and_name_the_model_as_people_do() -> None:

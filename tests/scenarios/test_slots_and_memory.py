@@ -79,6 +79,9 @@ async def test_the_status_and_the_metrics_show_slots_and_memory() -> None:
         assert overview["models"] == [{"model": "alpha:latest", "stage": memory["stage"], "booked": memory["booked"]}]
         assert (on.metric("slots", "alpha"), on.metric("slots_running", "alpha")) == (1, 1)
         assert on.metric("memory_booked_bytes", "alpha") == memory["booked"]
+        for part, size in memory["parts"].items():
+            assert metric(on.gate, "memory_booked_part_bytes", model=FULL.format("alpha"), part=part) == size
+        assert on.metric("largest_num_ctx", "alpha") == memory["largest_num_ctx"] > 4096
         assert metric(on.gate, "memory_limit_bytes") == 1024 * MIB
         assert on.metric("oldest_wait_seconds", "alpha") > 0
         assert [(await task).status for task in (running, waiting)] == [200, 200]
