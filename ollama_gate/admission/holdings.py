@@ -65,6 +65,18 @@ class DoesNotFit:
     """The same with nothing else loaded."""
     retry_at: float | None = None
     """When the next idle model expires; None when waiting would not help or nothing is known."""
+    host_cache: int = 0
+    """Bytes of `needed` that llama-server may keep of old prompts, no more than it is let."""
+
+    @property
+    def ever(self) -> bool:
+        """Whether it would fit with nothing else loaded."""
+        return self.needed <= self.limit
+
+    @property
+    def for_host_cache(self) -> bool:
+        """Whether it never fits for the sake of old prompts alone: a setting, not the model, is too large."""
+        return self.needed > self.limit >= self.needed - self.host_cache
 
 
 Decision = Granted | Wait | DoesNotFit

@@ -8,7 +8,7 @@ caches and the arithmetic knows no driver.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ollama_gate.admission.alerts import (
     Alert,
@@ -116,7 +116,7 @@ class Ledger:
             self._book(model, holding, demand, cost, now)
             return LOAD_GRANT
         if cost > limit:
-            return self._does_not_fit(demand, cost, limit, own, None)
+            return self._does_not_fit(demand, limit, own)
         return self._make_room(model, demand, cost, own, now, patience)
 
     def _book(self, model: str, holding: Holding | None, demand: Demand, cost: int, now: float) -> None:
@@ -148,7 +148,7 @@ class Ledger:
         if waits:
             return Wait()
         soonest = min((h.expires_at for h in idle if h.expires_at is not None), default=None)
-        return self._does_not_fit(demand, cost, limit, own, soonest)
+        return self._does_not_fit(demand, limit, own, soonest)
 
     def _evict(self, idle: Sequence[Holding], lacking: int, now: float) -> tuple[str, ...]:
         """Mark the least recently used idle models as leaving, as many as needed; none when all would not do."""
@@ -168,9 +168,16 @@ class Ledger:
             holding.stage, holding.since = Stage.LEAVING, now
         return tuple(holding.model for holding in chosen)
 
-    def _does_not_fit(self, demand: Demand, cost: int, limit: int, own: int, retry_at: float | None) -> DoesNotFit:
+    def _does_not_fit(self, demand: Demand, limit: int, own: int, retry_at: float | None = None) -> DoesNotFit:
         free = max(limit - self.held + own, 0)
-        return DoesNotFit(cost, limit, free, self.fitting(demand, free), self.fitting(demand, limit), retry_at)
+        alone = self.alone(demand, limit)
+        return replace(alone, free=free, largest_now=self.fitting(demand, free), retry_at=retry_at)
+
+    def alone(self, demand: Demand, limit: int) -> DoesNotFit:
+        """What there is to say of a demand that passes the limit with nothing else loaded."""
+        largest = self.fitting(demand, limit)
+        host_cache = demand.footprint.host_cache_bound if self.policy.counts_host else 0
+        return DoesNotFit(self.cost(demand.footprint), limit, limit, largest, largest, host_cache=host_cache)
 
     def fitting(self, demand: Demand, within: int) -> int:
         """The largest num_ctx with which the model would take at most so many bytes; 0 when none."""

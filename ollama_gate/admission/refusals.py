@@ -69,13 +69,12 @@ def memory_unknown(failure: UpstreamError) -> Refusal:
 
 def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: float) -> Refusal:
     """The model's load would pass the memory limit."""
-    ever = why.needed <= why.limit
+    ever = why.ever
     within = (
         f"only {in_gib(why.free)} of the limit of {in_gib(why.limit)} is free"
         if ever
         else f"the limit is {in_gib(why.limit)}"
     )
-    advice = _advice(why, ever=ever)
     headers = {}
     if ever:
         soon = 30 if why.retry_at is None else max(1, min(math.ceil(why.retry_at - now), LONGEST_RETRY))
@@ -86,7 +85,7 @@ def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: flo
         503,
         "model_does_not_fit",
         f"{model} cannot be loaded: with a window of {num_ctx} and {_slots(slots)} it takes {in_gib(why.needed)}, "
-        f"and {within}. {advice}",
+        f"and {within}. {_advice(why)}",
         type="overloaded_error" if ever else "api_error",
         reason="Model Does Not Fit",
         details={
@@ -103,11 +102,16 @@ def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: flo
     )
 
 
-def _advice(why: DoesNotFit, *, ever: bool) -> str:
-    if ever and why.largest_now:
+def _advice(why: DoesNotFit) -> str:
+    if why.ever and why.largest_now:
         return f"A num_ctx of at most {why.largest_now} would fit beside what is loaded."
-    if ever:
+    if why.ever:
         return "It fits when another model has been unloaded."
+    if why.for_host_cache:
+        return (
+            f"{in_gib(why.host_cache)} of it are old prompts that llama-server may keep: the operator can set "
+            "LLAMA_ARG_CACHE_RAM for Ollama and memory.host_cache_per_model to less, or raise memory.limit."
+        )
     if why.largest_ever:
         return f"The operator can give it a num_ctx of at most {why.largest_ever}, or raise memory.limit."
     return "No num_ctx makes it fit; the operator can raise memory.limit."

@@ -275,8 +275,16 @@ def _takes(name: str, shape: ModelShape, plan: LaunchPlan, policy: MemoryPolicy)
     size, limit = in_gib(ledger.cost(demand.footprint)), in_gib(policy.limit)
     slots = "1 slot" if demand.slots == 1 else f"{demand.slots} slots"
     what = f"never fits: with a window of {demand.num_ctx} and {slots} it takes {size}, and memory.limit is {limit}"
-    largest = ledger.fitting(demand, policy.limit)
-    fix = f"num_ctx = {largest} or less, or raise" if largest else "no window makes it fit: raise"
+    why = ledger.alone(demand, policy.limit)
+    if why.for_host_cache:
+        fix = (
+            f"{in_gib(why.host_cache)} of it are old prompts that llama-server may keep: set LLAMA_ARG_CACHE_RAM for "
+            "Ollama and memory.host_cache_per_model to less, or raise"
+        )
+    elif why.largest_ever:
+        fix = f"num_ctx = {why.largest_ever} or less, or raise"
+    else:
+        fix = "no window makes it fit: raise"
     yield Finding(Level.ERROR, name, what, f"{fix} memory.limit; `ollama-gate plan` shows what fits")
 
 

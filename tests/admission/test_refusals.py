@@ -50,6 +50,17 @@ def test_what_fits_is_said_to_people_and_programs() -> None:
     assert (refusal.details["largest_num_ctx_now"], refusal.details["largest_num_ctx"]) == (4096, 32768)
 
 
+def test_what_only_old_prompts_keep_from_fitting_names_the_two_settings() -> None:
+    why = DoesNotFit(11 * GIB, 10 * GIB, 10 * GIB, 0, 0, host_cache=8 * GIB)
+    message = refusals.does_not_fit("m", 8192, 1, why, 0.0).message
+    assert message.endswith(
+        "8.0 GiB of it are old prompts that llama-server may keep: the operator can set LLAMA_ARG_CACHE_RAM for "
+        "Ollama and memory.host_cache_per_model to less, or raise memory.limit."
+    )
+    too_large = DoesNotFit(19 * GIB, 10 * GIB, 10 * GIB, 0, 0, host_cache=8 * GIB)
+    assert "No num_ctx makes it fit" in refusals.does_not_fit("m", 8192, 1, too_large, 0.0).message
+
+
 def test_what_never_fits_is_said_so() -> None:
     refusal = refusals.does_not_fit("m", 131072, 1, DoesNotFit(11 * GIB, 10 * GIB, 4 * GIB, 0, 8192), 0.0)
     assert refusal.message.endswith(

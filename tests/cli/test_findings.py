@@ -149,6 +149,13 @@ def test_a_model_that_can_never_fit_is_an_error_that_says_what_would() -> None:
     assert "no window makes it fit" in hopeless.fix
 
 
+def test_old_prompts_that_keep_a_model_from_ever_fitting_are_named_with_their_settings() -> None:
+    [found] = examine(memory({"limit": "12GiB", "counts_host": True}), seen(llama()))
+    assert found.fix.startswith("8.0 GiB of it are old prompts that llama-server may keep: set LLAMA_ARG_CACHE_RAM")
+    assert examine(memory({"limit": "12GiB", "counts_host": True, "host_cache_per_model": "2GiB"}), seen(llama())) == []
+    assert examine(memory({"limit": "12GiB", "counts_host": False}), seen(llama())) == []
+
+
 def test_slots_count_towards_what_never_fits() -> None:
     section = {"host_cache_per_model": 0, "limit": "8GiB"}
     assert examine(memory(section), seen(llama())) == []
