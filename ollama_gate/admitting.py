@@ -220,7 +220,7 @@ class Admission:
         return runner if card is None else card.name
 
     def _alerted(self, alert: Alert) -> None:
-        facts = alert_facts(alert, self._called)
+        facts = alert_facts(alert, self._called, self._clock())
         self._metrics.alerts.labels(facts["kind"]).inc()
         self._log.warning(SAYS[facts["kind"]], **facts)
 

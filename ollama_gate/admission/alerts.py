@@ -76,6 +76,16 @@ class OverLimit:
     model: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUnknown:
+    """Ollama does not say what is loaded: what was found before is old, and nothing new is found."""
+
+    since: float
+    """When it was asked first and gave no answer that can be used, on the gate's clock."""
+    why: str
+    model: str = ""
+
+
 SAYS: Final = {
     "WindowDiffers": "a model is loaded with another window than the gate's: something else talks to Ollama",
     "LoadedElsewhere": "a model was loaded past the gate: something else talks to Ollama",
@@ -84,10 +94,20 @@ SAYS: Final = {
     "SettingsDiffer": "Ollama runs with other settings than upstream.num_parallel and upstream.kv_cache_type say",
     "StillThere": "a model that was told to go has not gone",
     "OverLimit": "what is loaded passes memory.limit",
+    "MemoryUnknown": "Ollama does not say what is loaded: whoever needs memory made free is refused",
 }
 """What each kind of alert means, in the log and wherever else it is told."""
 
-Alert = WindowDiffers | LoadedElsewhere | Spilled | BiggerThanBooked | SettingsDiffer | StillThere | OverLimit
+Alert = (
+    WindowDiffers
+    | LoadedElsewhere
+    | Spilled
+    | BiggerThanBooked
+    | SettingsDiffer
+    | StillThere
+    | OverLimit
+    | MemoryUnknown
+)
 
 
 def settings_alert(demand: Demand, found: Reported) -> SettingsDiffer | None:

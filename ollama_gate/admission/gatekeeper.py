@@ -247,6 +247,7 @@ class Gatekeeper:
             self._unanswered_since = now
         if now - self._unanswered_since < PATIENCE:
             return
+        self.scheduler.unheard(self._unanswered_since, str(failure))
         # With Ollama gone nobody's turn will come; else only theirs will not whose model needs room in memory.
         gone, line = isinstance(failure, UpstreamUnreachable), set(self.scheduler.line)
         for ticket in list(self._turns):

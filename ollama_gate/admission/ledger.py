@@ -14,6 +14,7 @@ from ollama_gate.admission.alerts import (
     Alert,
     BiggerThanBooked,
     LoadedElsewhere,
+    MemoryUnknown,
     OverLimit,
     Spilled,
     StillThere,
@@ -47,6 +48,7 @@ class Ledger:
     policy: MemoryPolicy
     _holdings: dict[str, Holding] = field(default_factory=dict)
     _alerts: dict[tuple[type, str], Alert] = field(default_factory=dict)
+    _unheard: MemoryUnknown | None = None
     _reconciled: bool = False
     blind: bool = False
     """Nothing is known of what is loaded, and nothing granted: a gate has just started. The first `/api/ps` ends it."""
@@ -63,8 +65,8 @@ class Ledger:
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """What the last reconciliation found and what still holds."""
-        return tuple(self._alerts.values())
+        """What the last reconciliation found and what still holds; while Ollama is not heard, only that."""
+        return tuple(self._alerts.values()) if self._unheard is None else (self._unheard,)
 
     def __iter__(self) -> Iterator[Holding]:
         """All holdings; they are not to be changed."""
@@ -272,8 +274,19 @@ class Ledger:
         if self.policy.limit is not None and (held := self.held) > self.policy.limit:
             alerts.append(OverLimit(self.policy.limit, held))
         before, self._alerts = self._alerts, {(type(alert), alert.model): alert for alert in alerts}
-        self._reconciled, self.blind = True, False
+        self._reconciled, self.blind, self._unheard = True, False, None
         return tuple(alert for key, alert in self._alerts.items() if key not in before)
+
+    def unheard(self, since: float, why: str) -> tuple[Alert, ...]:
+        """There is no answer of `/api/ps` to follow; returns the alert if that is new. The next answer ends it.
+
+        Args:
+            since: When that began, in seconds.
+            why: What came instead.
+        """
+        new = self._unheard is None
+        self._unheard = MemoryUnknown(since, why)
+        return (self._unheard,) if new else ()
 
     def _cost_of(self, entry: Reported, expected: Footprint) -> int:
         """What counts of a listed model: what was expected, and what it turned out to take more."""

@@ -208,6 +208,11 @@ class Scheduler:
             self._effects.alert(alert)
         self._pump_line(now)
 
+    def unheard(self, since: float, why: str) -> None:
+        """`/api/ps` was asked since then and gave no answer that can be followed."""
+        for alert in self.ledger.unheard(since, why):
+            self._effects.alert(alert)
+
     def _pass(self, ticket: Ticket, now: float) -> None:
         ticket.place, ticket.started = Place.PASSING, now
         self._effects.start(ticket)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ollama_gate.admission.alerts import Alert
+from ollama_gate.admission.alerts import Alert, MemoryUnknown
 from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.holdings import Holding
 from ollama_gate.admission.ledger import Ledger
@@ -100,18 +100,20 @@ def overview(scheduler: Scheduler, names: Names, now: float) -> MemoryOverview:
             for model in scheduler.line
             if (since := scheduler.waits_since(model)) is not None
         ),
-        alerts=tuple(alert_facts(alert, names) for alert in ledger.alerts),
+        alerts=tuple(alert_facts(alert, names, now) for alert in ledger.alerts),
     )
 
 
-def alert_facts(alert: Alert, names: Names) -> dict[str, Any]:
-    """An alert as a flat record."""
-    facts = {"kind": type(alert).__name__}
+def alert_facts(alert: Alert, names: Names, now: float) -> dict[str, Any]:
+    """An alert as a flat record; a moment on the gate's clock is told as the seconds since then."""
+    facts: dict[str, Any] = {"kind": type(alert).__name__}
     facts |= {name: getattr(alert, name) for name in alert.__dataclass_fields__}
     if alert.model:
         facts["model"] = names(alert.model)
     else:
         del facts["model"]
+    if isinstance(alert, MemoryUnknown):
+        facts["seconds"] = round(now - facts.pop("since"), 1)
     return facts
 
 

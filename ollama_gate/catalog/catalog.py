@@ -193,6 +193,8 @@ class Catalog:
         match await self._ollama.get_json("/api/ps"):
             case {"models": list(rows)} if all(isinstance(row, dict) for row in rows):
                 return rows
+            case None:
+                raise UpstreamBroken("Ollama answers /api/ps with an error")
             case _:
                 raise UpstreamBroken("Ollama's answer to /api/ps is no list of models")
 

@@ -68,6 +68,8 @@ class Seen:
     version: str
     cards: tuple[ModelCard, ...]
     resident: tuple[Resident, ...] = ()
+    unheard: str = ""
+    """Why it is not known, or not of all, what is loaded."""
     machine: int = 0
     """Bytes of memory that this machine has."""
 
@@ -97,6 +99,7 @@ def examine(config: Config, seen: Seen | None) -> list[Finding]:
     else:
         features = Features.of(seen.version)
         findings += _version(features)
+        findings += _unheard(seen)
         policies = Policies(config, lambda: features, seen)
         findings += _models(config, policies, seen)
         findings += _shared(policies, seen)
@@ -190,6 +193,12 @@ def _version(features: Features) -> Iterator[Finding]:
     elif not features.one_embed_error:
         what = f"version {version} words its embedding errors differently"
         yield Finding(Level.NOTE, "Ollama", what, "update Ollama to 0.13.3 or later; 0.30 or later is best")
+
+
+def _unheard(seen: Seen) -> Iterator[Finding]:
+    if seen.unheard:
+        what = f"does not say what is loaded ({seen.unheard}): the gate refuses whoever needs memory made free"
+        yield Finding(Level.ERROR, "Ollama", what, "look at its log; is something between it and here?")
 
 
 def _models(config: Config, policies: Policies, seen: Seen) -> Iterator[Finding]:

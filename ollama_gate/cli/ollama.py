@@ -39,12 +39,8 @@ def look(url: str) -> Seen:
     cards = [
         _card(url, row) for row in track(rows, "asking for each model", console=console, transient=True, disable=quiet)
     ]
-    resident = [
-        Resident(name, _number(row, "context_length"), _number(row, "size_vram") or 0, _number(row, "size") or 0)
-        for row in mappings(_get(url, "/api/ps"), "models")
-        if (name := _name(row))
-    ]
-    return Seen(version, tuple(card for card in cards if card), tuple(resident), memory_bytes())
+    resident, unheard = _resident(url)
+    return Seen(version, tuple(card for card in cards if card), resident, unheard, memory_bytes())
 
 
 def must_look(before: Front) -> Seen:
@@ -65,6 +61,26 @@ def try_to_look(before: Front) -> tuple[Seen | None, list[Finding]]:
         return look(before.url), []
     except NoAnswer as silent:
         return None, [Finding(Level.ERROR, "Ollama", silent.message, _START)]
+
+
+def _resident(url: str) -> tuple[tuple[Resident, ...], str]:
+    """What is loaded, as far as that can be read, and why not all of it."""
+    asked = f"{url}/api/ps"
+    try:
+        status, told = ask(asked)
+    except NoAnswer as silent:
+        return (), silent.message
+    if status != 200:
+        return (), f"{asked} answers {status}"
+    rows = mappings(told, "models")
+    resident = tuple(
+        Resident(name, _number(row, "context_length"), _number(row, "size_vram") or 0, _number(row, "size") or 0)
+        for row in rows
+        if (name := _name(row))
+    )
+    listed = told.get("models") if isinstance(told, dict) else None
+    whole = isinstance(listed, list) and len(listed) == len(resident)
+    return resident, "" if whole else f"{asked} answers with something that is no list of models"
 
 
 def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:

@@ -28,12 +28,16 @@ def _guard(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     """What was found when the ledger was compared with /api/ps."""
     for facts in status["memory"].alerts:
         kind, about = facts["kind"], facts.get("model") or "memory"
-        numbers = ", ".join(
-            f"{name.replace('_', ' ')} {_number(kind, name, value)}"
-            for name, value in facts.items()
-            if name not in {"kind", "model"}
-        )
-        yield "warning", about, SAYS[kind] + (f" ({numbers})" if numbers else ""), "docs/operate.md#queue-and-memory"
+        if kind == "MemoryUnknown":
+            numbers = f"for {facts['seconds']:.0f} s; {facts['why']}"
+        else:
+            numbers = ", ".join(
+                f"{name.replace('_', ' ')} {_number(kind, name, value)}"
+                for name, value in facts.items()
+                if name not in {"kind", "model"}
+            )
+        level = "error" if kind == "MemoryUnknown" else "warning"
+        yield level, about, SAYS[kind] + (f" ({numbers})" if numbers else ""), "docs/operate.md#queue-and-memory"
 
 
 def _others(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from ollama_gate.admission.alerts import Alert, LoadedElsewhere
+from ollama_gate.admission import gatekeeper as gatekeeper_module
+from ollama_gate.admission.alerts import Alert, LoadedElsewhere, MemoryUnknown
 from ollama_gate.admission.gatekeeper import Gatekeeper
 from ollama_gate.admission.holdings import MemoryPolicy, OnFull
 from ollama_gate.admission.queue import QueuePolicy
@@ -267,6 +268,44 @@ async def test_nobody_waits_long_for_the_memory_of_an_ollama_that_does_not_say_w
     assert slots(gatekeeper, "a") == (1, 1), "what is loaded is served"
     never.set()
     await asyncio.wait_for(asyncio.gather(running, for_a_slot), 5)
+
+
+async def test_that_ollama_does_not_say_what_is_loaded_is_told_once_and_forgotten_when_it_does(ollama: Ollama) -> None:
+    told: list[Alert] = []
+    gatekeeper = Gatekeeper(
+        QueuePolicy(),
+        MemoryPolicy(),
+        residents=ollama.residents,
+        unload=ollama.unload,
+        on_alert=told.append,
+        clock=lambda: now,
+    )
+    ledger, now = gatekeeper.scheduler.ledger, 100.0
+
+    async def look() -> tuple[Alert, ...]:
+        gatekeeper.look()
+        await settle()
+        return ledger.alerts
+
+    assert await look() == ()
+    ollama.loaded["theirs"] = Reported("theirs", GIB, 0, 4096)
+    [stranger] = await look()
+    ollama.speaks = False
+    assert await look() == (stranger,), "it may be about to say"
+    now += gatekeeper_module.PATIENCE
+    assert await look() == (MemoryUnknown(100.0, "that is no list"),)
+    ollama.speaks, ollama.reachable = True, False
+    now += 5.0
+    assert await look() == (MemoryUnknown(100.0, "nobody there"),)
+    ollama.reachable = True
+    assert await look() == (stranger,)
+    assert told == [stranger, MemoryUnknown(100.0, "that is no list")]
+    ollama.speaks = False
+    now += 1.0
+    assert await look() == (stranger,)
+    now += gatekeeper_module.PATIENCE
+    [again] = await look()
+    assert told[2:] == [again]
 
 
 async def test_a_shorter_deadline_holds_for_those_who_wait_already(make: Make) -> None:

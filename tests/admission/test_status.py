@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from ollama_gate.admission.alerts import OverLimit, WindowDiffers
+from ollama_gate.admission.alerts import MemoryUnknown, OverLimit, WindowDiffers
 from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.holdings import MemoryPolicy, OnFull, Outcome
 from ollama_gate.admission.memory import LaunchPlan
@@ -167,9 +167,14 @@ def test_without_a_limit_every_window_fits_and_none_is_told() -> None:
 
 
 def test_alerts_are_flat_and_name_the_model_as_people_do() -> None:
-    found = alert_facts(WindowDiffers("a", 4096, 8192), shouted)
+    found = alert_facts(WindowDiffers("a", 4096, 8192), shouted, 7.0)
     assert found == {"kind": "WindowDiffers", "model": "A", "expected": 4096, "found": 8192}
-    assert alert_facts(OverLimit(5, 6), shouted) == {"kind": "OverLimit", "limit": 5, "held": 6}
+    assert alert_facts(OverLimit(5, 6), shouted, 7.0) == {"kind": "OverLimit", "limit": 5, "held": 6}
+
+
+def test_how_long_ollama_has_not_been_heard_is_told_in_seconds() -> None:
+    told = alert_facts(MemoryUnknown(since=100.0, why="no list"), shouted, 112.34)
+    assert told == {"kind": "MemoryUnknown", "why": "no list", "seconds": 12.3}
 
 
 def test_all_of_it_is_json() -> None:

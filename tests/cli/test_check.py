@@ -97,7 +97,28 @@ def test_odd_rows_of_an_ollama_are_passed_over(tmp_path: Path, ollama: Canned) -
     ollama.answers["/api/tags"] = (200, {"models": rows})
     ollama.answers["/api/ps"] = (200, {"models": [None, {"name": ""}, {"name": "qwen3:8b", "context_length": "x"}]})
     done = check(tmp_path, ollama.url, "--json")
-    assert [finding["about"] for finding in json.loads(done.stdout)["findings"]] == ["qwen3:8b"]
+    assert [finding["about"] for finding in json.loads(done.stdout)["findings"]] == ["Ollama", "qwen3:8b"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ((500, {"error": "busy"}), "/api/ps answers 500"),
+        ((200, b"<html>"), "/api/ps answers 200 with something that is not JSON"),
+        ((200, {"models": None}), "no list of models"),
+        ((200, {"models": [{"name": "qwen3:8b", "context_length": 4096}, 3]}), "no list of models"),
+        ((200, []), "no list of models"),
+    ],
+)
+def test_an_ollama_that_does_not_say_what_is_loaded_is_an_error(
+    tmp_path: Path, ollama: Canned, answer: tuple[int, Any], why: str
+) -> None:
+    ollama.answers["/api/ps"] = answer
+    done = check(tmp_path, ollama.url, "--json")
+    assert done.exit_code == 1
+    error = json.loads(done.stdout)["findings"][0]
+    assert (error["level"], error["about"]) == ("error", "Ollama")
+    assert why in error["what"]
 
 
 def test_offline_nobody_is_asked(tmp_path: Path, ollama: Canned) -> None:

@@ -66,6 +66,14 @@ def test_all_is_well(tmp_path: Path, ollama: Canned, gate: Canned) -> None:
     assert len(prompt.split()) == 4096 + 64
 
 
+def test_an_ollama_that_does_not_say_what_is_loaded_is_an_error(tmp_path: Path, ollama: Canned, gate: Canned) -> None:
+    ollama.answers["/api/ps"] = (500, {"error": "busy"})
+    done = examine(tmp_path, ollama, "--gate", gate.url, "--yes")
+    assert done.exit_code == 1
+    assert "does not say what is loaded" in done.stdout
+    assert "is refused with 400 by the gate" in done.stdout, "everything else is examined all the same"
+
+
 def test_a_prompt_that_is_answered_is_an_error(tmp_path: Path, ollama: Canned, gate: Canned) -> None:
     gate.answers["/api/chat"] = (200, {"prompt_eval_count": 2050})
     done = examine(tmp_path, ollama, "--gate", gate.url, "--yes", "--json")

@@ -66,6 +66,12 @@ def test_every_kind_of_the_guards_alerts_has_words() -> None:
             "(num parallel 1, kv cache type f16, likely 4 with f16 or 8 with q8_0)",
         ),
         (memory(kind="OverLimit", limit=GIB, held=2 * GIB), "warning", "memory", "(limit 1.0 GiB, held 2.0 GiB)"),
+        (
+            memory(kind="MemoryUnknown", why="Ollama answers /api/ps with an error", seconds=35.2),
+            "error",
+            "memory",
+            "is refused (for 35 s; Ollama answers /api/ps with an error)",
+        ),
         (memory(kind="StillThere", model="a"), "warning", "a", "a model that was told to go has not gone"),
     ],
 )

@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from ollama_gate.app import Gate
-from ollama_gate.rehearsal import Rehearsal, Settings
+from ollama_gate.rehearsal import Rehearsal, Settings, library
 from ollama_gate.rehearsal.models import Model
 from support.gate import metric, running_gate
 from support.http import ask
@@ -121,3 +123,45 @@ async def test_a_model_that_has_gone_is_no_longer_booked(written_log: io.StringI
         await on.guard()
         assert (await on.memory("alpha"))["stage"] == "not loaded"
         assert (await on.status())["memory"]["held"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("status", "Ollama answers /api/ps with an error"),
+        ("garbage", "HTTP"),
+        ("no list", "Ollama's answer to /api/ps is no list of models"),
+    ],
+)
+async def test_while_ollama_does_not_say_what_is_loaded_only_that_is_told(
+    written_log: io.StringIO, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
+) -> None:
+    says = library.ps
+    monkeypatch.setattr("ollama_gate.admission.gatekeeper.PATIENCE", 0.0)
+    async with line(written_log) as on:
+        await on.through("alpha")
+        await on.past("alpha", 8192)
+        await on.guard()
+        [before] = (await on.status())["memory"]["alerts"]
+        assert before["kind"] == "WindowDiffers"
+        if fault == "no list":
+            monkeypatch.setattr(library, "ps", lambda _: {"models": None})
+        else:
+            on.ollama.fault(fault, path="/api/ps")
+        await on.guard()
+        await on.guard()
+        status = await on.status()
+        [alert] = status["memory"]["alerts"]
+        assert alert["kind"] == "MemoryUnknown"
+        assert alert["seconds"] >= 0
+        assert why in alert["why"]
+        [shown] = status["alerts"]
+        assert (shown["level"], shown["about"]) == ("error", "memory")
+        assert [told["why"] for told in on.warned("MemoryUnknown")] == [alert["why"]]
+        assert metric(on.gate, "alerts_total", kind="MemoryUnknown") == 1
+        await on.through("alpha")
+        on.ollama.service.faults.active.clear()
+        monkeypatch.setattr(library, "ps", says)
+        await on.guard()
+        assert (await on.status())["alerts"] == []
+        assert metric(on.gate, "alerts_total", kind="MemoryUnknown") == 1
