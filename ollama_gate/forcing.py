@@ -5,6 +5,7 @@ from loading the model again (`server/sched.go:needsReload`, Ollama v0.33). /api
 neither shift nor truncate.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from ollama_gate.requests import LOAD_OPTIONS, InferenceRequest, Kind
@@ -14,11 +15,9 @@ from ollama_gate.window import Output, Window
 
 @frozen
 class Forced:
-    """A native body ready to be serialised, and what was changed on the way."""
+    """A native body ready to be serialised."""
 
     body: dict[str, Any]
-    notes: tuple[str, ...] = ()
-    """For the client, in a header."""
     reload_avoided: bool = False
     """The client's own options would have made Ollama load the model again."""
 
@@ -40,23 +39,17 @@ def force(request: InferenceRequest, window: Window | None, output: Output) -> F
             body["stream"] = request.stream
     elif request.path == "/api/embed":
         body["truncate"] = False
-    notes = list(request.notes)
     if window is None:
-        return Forced(body, tuple(notes))
+        return Forced(body)
     options: dict[str, Any] = {}
-    dropped: list[str] = []
+    avoided = False
     for name, value in (request.body.get("options") or {}).items():
-        if name in LOAD_OPTIONS:
-            if value is not None:
-                dropped.append(name)
-        else:
+        if name == "num_ctx":
+            avoided = avoided or (value is not None and int(value) != window.num_ctx)
+        elif name not in LOAD_OPTIONS:
             options[name] = value
-    avoided = bool(dropped)
-    if request.asked_num_ctx is not None and request.asked_num_ctx != window.num_ctx:
-        notes.append(f"num_ctx {request.asked_num_ctx} ignored: the window is {window.num_ctx}")
-        avoided = True
-    if dropped:
-        notes.append(f"{', '.join(sorted(dropped))} ignored: set by the operator")
+        elif value is not None:
+            avoided = True
     shift = request.body.get("shift")
     if not embeds and shift is not None and shift != window.shift:
         avoided = True
@@ -64,7 +57,15 @@ def force(request: InferenceRequest, window: Window | None, output: Output) -> F
     options.update(window.load_options)
     if output.num_predict is not None:
         options["num_predict"] = output.num_predict
-        if output.clamped:
-            notes.append(f"asked output clamped to {output.num_predict}")
     body["options"] = options
-    return Forced(body, tuple(notes), avoided)
+    return Forced(body, avoided)
+
+
+def overruled(request: InferenceRequest, window: Window) -> Iterator[str]:
+    """Notes of what a client asked for and does not get: its window and how the model is loaded are the operator's."""
+    if (asked := request.asked_num_ctx) is not None and asked != window.num_ctx:
+        yield f"num_ctx {asked} ignored: the window is {window.num_ctx}"
+    if (options := request.body.get("options")) and not LOAD_OPTIONS.isdisjoint(options):
+        names = sorted(name for name in options.keys() & LOAD_OPTIONS if options[name] is not None)
+        if names:
+            yield f"{', '.join(names)} ignored: set by the operator"

@@ -16,9 +16,10 @@ from ollama_gate.counting.roles import Roles, strange
 from ollama_gate.dialects.native import inputs
 from ollama_gate.dialects.translation import without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused
+from ollama_gate.forcing import overruled
 from ollama_gate.policies import Applied, Policies, first_leg
 from ollama_gate.receive import Received, elsewhere
-from ollama_gate.refused_before import RefusalMemory, RefusedBefore
+from ollama_gate.refused_before import RefusalMemory, RefusedBefore, Repeated
 from ollama_gate.requests import Control, InferenceRequest, Kind, PromptCount, Rung
 from ollama_gate.shortening import Shortener, told
 from ollama_gate.turn import Phase, Turn, Verdict
@@ -87,6 +88,7 @@ class Judge:
         again = self._refused.recall(turn.route, got.identity, self._clock())
         if again is not None:
             turn.verdict, turn.model = Verdict.REFUSE, again.model
+            turn.notes.extend(again.notes)
             raise Refused(again.refusal)
 
     def models_changed(self) -> None:
@@ -117,6 +119,7 @@ class Judge:
         """
         turn.phase = _COUNTING
         turn.asked_output = turn.limit = inference.asked_output
+        turn.notes.extend(inference.notes)
         if card is None:
             turn.verdict = Verdict.UNCOUNTED
             return Judged(self._policies.unknown(key))
@@ -127,6 +130,7 @@ class Judge:
         if room is None:
             turn.verdict = Verdict.UNCOUNTED
             return Judged(applied)
+        turn.notes.extend(overruled(inference, room))
         embeds = inference.kind is _EMBED
         if embeds and not card.embeds:
             raise Refused(refusals.cannot_embed(card.name))
@@ -242,7 +246,7 @@ class Judge:
                 return Refused(refusals.hopeless(refusal))
         # From the second round on a body that comes again may be another round, and has to be noted as one.
         if got.identity and rounds < 2:
-            self._refused.keep(turn.route, got.identity, refusal, now, turn.model)
+            self._refused.keep(turn.route, got.identity, Repeated(refusal, turn.model, tuple(turn.notes)), now)
         self.refused_before.grace.grant(conversation, prompt_key(inference), now)
         return Refused(refusal)
 

@@ -231,12 +231,11 @@ class Pipeline:
         path, sent = inference.path, came.body
         if inference.as_it_came:
             path = turn.route
-            turn.notes.extend(inference.notes)
         else:
             forced = force(inference, judged.applied.window, judged.output)
-            sent = forced.body
-            turn.notes.extend(forced.notes)
-            turn.reload_avoided = forced.reload_avoided
+            sent, turn.reload_avoided = forced.body, forced.reload_avoided
+            if judged.output.clamped:
+                turn.notes.append(f"asked output clamped to {judged.output.num_predict}")
         authorization = self.config.upstream.forward_authorization
         lines = for_upstream(request.raw_headers, own_body=True, authorization=authorization)
         turn.phase, turn.sent_at, turn.evaluated = _FIRST_BYTE, self._clock(), True

@@ -58,7 +58,7 @@ def prompt_too_long(request: InferenceRequest, count: PromptCount, window: Windo
     return Refusal(
         status=400,
         code=CODE,
-        message=f"{sentence(tokens, window.budget)} ({split}.{how}) {advice}",
+        message=f"{sentence(tokens, window.budget)} ({split}.{how}) {advice}{_own_num_ctx(request, window.num_ctx)}",
         param=param,
         reason=REASON,
         details={**facts(count, window), "reserved_output": window.reserve},
@@ -126,12 +126,21 @@ def input_too_long(
             f"{sentence(tokens, limit.tokens)} ({param} has {tokens} tokens; the limit of this embedding model is "
             f"{limit.tokens}, its {limit.by}.{how}) "
             "Split the text into shorter pieces; nothing of this request was embedded."
+            f"{_own_num_ctx(request, limit.tokens) if limit.by == 'num_ctx' else ''}"
         ),
         param=param,
         reason=REASON,
         details={"prompt_tokens": tokens, "limit": limit.tokens, "limit_is": limit.by, "rung": rung.value},
         headers=HEADERS,
     )
+
+
+def _own_num_ctx(request: InferenceRequest, in_force: int) -> str:
+    """What to say to a client whose own num_ctx would have been larger: most show nothing but the message."""
+    asked = request.asked_num_ctx
+    if asked is None or asked <= in_force:
+        return ""
+    return f" Your own num_ctx of {asked} has no effect here: the window is the operator's."
 
 
 def refused_upstream(request: InferenceRequest, tokens: int | None, limit: int | None, window: Window) -> Refusal:

@@ -25,8 +25,10 @@ class Repeated:
     """A refusal as it is given once more."""
 
     refusal: Refusal
-    model: str | None
+    model: str | None = None
     """Canonical name of the model that it is about."""
+    notes: tuple[str, ...] = ()
+    """What the client was told in a header beside it."""
 
 
 class RefusalMemory:
@@ -55,13 +57,13 @@ class RefusalMemory:
             return None
         return found[1]
 
-    def keep(self, route: str, body: bytes, refusal: Refusal, now: float, model: str | None = None) -> None:
-        """Remember a refusal, and the model that it is about; the oldest goes when there is no room."""
+    def keep(self, route: str, body: bytes, given: Repeated, now: float) -> None:
+        """Remember a refusal that was given just now; the oldest goes when there is no room."""
         if self._seconds <= 0:
             return
         key = _body_key(route, body)
-        told = replace(refusal, headers={**refusal.headers, "x-ollama-gate-repeated": "true"})
-        self._held[key] = (now + self._seconds, Repeated(told, model))
+        headers = {**given.refusal.headers, "x-ollama-gate-repeated": "true"}
+        self._held[key] = (now + self._seconds, replace(given, refusal=replace(given.refusal, headers=headers)))
         self._held.move_to_end(key)
         if len(self._held) > self._capacity:
             self._held.popitem(last=False)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ollama_gate.dialects import native
-from ollama_gate.forcing import force
+from ollama_gate.forcing import force, overruled
 from ollama_gate.requests import LOAD_OPTIONS
 from ollama_gate.window import Output, Window
 
@@ -65,10 +65,26 @@ def test_what_the_operator_declares_for_loading_is_sent_on_every_route() -> None
 def test_options_that_would_reload_the_model_are_dropped_and_said(name: str) -> None:
     out = forced("/api/chat", {"messages": HI, "options": {name: True if name == "use_mmap" else 5}})
     assert out.body["options"] == {"num_ctx": 4096}
-    assert out.notes == (f"{name} ignored: set by the operator",)
     assert out.reload_avoided
     unset = forced("/api/chat", {"messages": HI, "options": {name: None}})
-    assert (unset.body["options"], unset.notes, unset.reload_avoided) == ({"num_ctx": 4096}, (), False)
+    assert (unset.body["options"], unset.reload_avoided) == ({"num_ctx": 4096}, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "notes"),
+    [
+        ({"options": {"num_gpu": 3, "num_batch": 64}}, ["num_batch, num_gpu ignored: set by the operator"]),
+        ({"options": {"num_gpu": None}}, []),
+        ({"options": {"num_ctx": 8192}}, ["num_ctx 8192 ignored: the window is 4096"]),
+        ({"options": {"num_ctx": 8192.5}}, ["num_ctx 8192 ignored: the window is 4096"]),
+        ({"options": {"num_ctx": 4096}, "num_ctx": 8192}, []),
+        ({"options": {"num_ctx": None}, "num_ctx": 8192}, ["num_ctx 8192 ignored: the window is 4096"]),
+        ({"num_ctx": 8192}, ["num_ctx 8192 ignored: the window is 4096"]),
+        ({}, []),
+    ],
+)
+def test_what_the_operator_decides_in_place_of_a_client_is_said(body: dict[str, Any], notes: list[str]) -> None:
+    assert list(overruled(native.parse("/api/chat", {"model": "m", "messages": HI, **body}), ROOM)) == notes
 
 
 @pytest.mark.parametrize(
@@ -77,6 +93,7 @@ def test_options_that_would_reload_the_model_are_dropped_and_said(name: str) -> 
         ({}, False),
         ({"options": {"num_ctx": 4096}}, False),
         ({"options": {"num_ctx": 4095}}, True),
+        ({"num_ctx": 4095}, False),
         ({"shift": False}, False),
         ({"shift": True}, True),
         ({"shift": None}, False),
@@ -91,8 +108,8 @@ def test_the_length_of_the_answer_is_put_in_when_it_was_decided() -> None:
     clamped = forced("/api/chat", {"messages": HI, "options": {"num_predict": 9000}}, output=Output(100, clamped=True))
     unlimited = forced("/api/chat", {"messages": HI, "options": {"num_predict": -1}}, output=Output(100))
     asked = forced("/api/chat", {"messages": HI, "options": {"num_predict": 5}})
-    assert (clamped.body["options"]["num_predict"], clamped.notes) == (100, ("asked output clamped to 100",))
-    assert (unlimited.body["options"]["num_predict"], unlimited.notes) == (100, ())
+    assert clamped.body["options"]["num_predict"] == 100
+    assert unlimited.body["options"]["num_predict"] == 100
     assert asked.body["options"]["num_predict"] == 5
 
 

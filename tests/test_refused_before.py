@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ollama_gate.errors import Refusal
 from ollama_gate.refusals import ROUNDS
-from ollama_gate.refused_before import SECONDS, GraceBook, LoopBook, RefusalMemory
+from ollama_gate.refused_before import SECONDS, GraceBook, LoopBook, RefusalMemory, Repeated
 
 NO = Refusal(400, "context_length_exceeded", "too long", headers={"x-should-retry": "false"})
 
@@ -15,35 +15,36 @@ NO = Refusal(400, "context_length_exceeded", "too long", headers={"x-should-retr
 class TestMemory:
     def test_a_body_is_refused_again_until_its_time_is_over(self) -> None:
         memory = RefusalMemory(10.0)
-        memory.keep("/api/chat", b"x", NO, 100.0, "library/m")
+        memory.keep("/api/chat", b"x", Repeated(NO, "library/m", ("a note",)), 100.0)
         again = memory.recall("/api/chat", b"x", 109.9)
         assert again is not None
         assert again.refusal.headers == {"x-should-retry": "false", "x-ollama-gate-repeated": "true"}
-        assert (again.refusal.message, again.refusal.code, again.model) == (NO.message, NO.code, "library/m")
+        assert (again.refusal.message, again.refusal.code) == (NO.message, NO.code)
+        assert (again.model, again.notes) == ("library/m", ("a note",))
         assert memory.recall("/api/chat", b"x", 110.0) is None
         assert len(memory) == 0
 
     @pytest.mark.parametrize(("route", "body"), [("/api/generate", b"x"), ("/api/chat", b"y"), ("/api/chat", b"")])
     def test_another_body_or_route_is_not_known(self, route: str, body: bytes) -> None:
         memory = RefusalMemory(10.0)
-        memory.keep("/api/chat", b"x", NO, 0.0)
+        memory.keep("/api/chat", b"x", Repeated(NO), 0.0)
         assert memory.recall(route, body, 1.0) is None
 
     def test_zero_seconds_switch_it_off(self) -> None:
         memory = RefusalMemory(0.0)
-        memory.keep("/api/chat", b"x", NO, 0.0)
+        memory.keep("/api/chat", b"x", Repeated(NO), 0.0)
         assert len(memory) == 0
 
     def test_a_changed_model_clears_it(self) -> None:
         memory = RefusalMemory(10.0)
-        memory.keep("/api/chat", b"x", NO, 0.0)
+        memory.keep("/api/chat", b"x", Repeated(NO), 0.0)
         memory.forget()
         assert memory.recall("/api/chat", b"x", 0.1) is None
 
     def test_the_oldest_goes_when_there_is_no_room(self) -> None:
         memory = RefusalMemory(10.0, capacity=2)
         for body in (b"a", b"b", b"a", b"c"):
-            memory.keep("/api/chat", body, NO, 0.0)
+            memory.keep("/api/chat", body, Repeated(NO), 0.0)
         known = [memory.recall("/api/chat", body, 1.0) is not None for body in (b"a", b"b", b"c")]
         assert known == [True, False, True]
 

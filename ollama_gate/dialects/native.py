@@ -11,7 +11,7 @@ import orjson
 
 from ollama_gate.dialects.lane import Headers, Lane
 from ollama_gate.dialects.options import bad_format, check_options
-from ollama_gate.dialects.translation import ServerTools, session_of
+from ollama_gate.dialects.translation import ServerTools, asked_num_ctx, session_of
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import Control, InferenceRequest, Json, Kind
 
@@ -83,7 +83,7 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
     if empty:
         _check_misplaced(path, body)
     asked = options.get("num_predict") if options else None
-    num_ctx = options.get("num_ctx") if options else None
+    notes: list[str] = []
     return InferenceRequest(
         kind=kind,
         path=path,
@@ -92,8 +92,9 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
         stream=kind is not _EMBED and stream is not False,
         control=_control(body.get("keep_alive")) if empty else _NONE,
         asked_output=int(asked) if asked is not None else None,
-        asked_num_ctx=int(num_ctx) if num_ctx is not None else None,
+        asked_num_ctx=asked_num_ctx(body, notes),
         session=session,
+        notes=tuple(notes),
     )
 
 

@@ -35,6 +35,7 @@ NOTE_CONTENT_LEFT_OUT: Final = "content blocks of a kind Ollama does not know we
 NOTE_TOOLS_LEFT_OUT: Final = "tools of a kind Ollama does not know were left out"
 NOTE_NO_FORMAT: Final = "the answer's format is not enforced: it names none that Ollama has, or has no schema"
 NOTE_NO_STATE: Final = "previous_response_id and conversation are ignored: Ollama keeps no responses"
+NOTE_NUM_CTX: Final = "num_ctx ignored: it is no number, and the window is the operator's"
 NOTE_ONE_CHOICE: Final = "n is ignored: Ollama gives one choice"
 
 _LONGEST_SESSION: Final = 256
@@ -84,7 +85,7 @@ def inference_request(
         if kind is Kind.CHAT:
             raise bad_request("model is required")
         raise Refused(Refusal(404, "not_found", "model '' not found", type="not_found_error"))
-    control = Control.NONE
+    control, noted = Control.NONE, list(notes)
     keep_alive = _keep_alive(headers)
     if keep_alive is not None:
         native["keep_alive"] = keep_alive
@@ -99,9 +100,9 @@ def inference_request(
         dialect=dialect,
         control=control,
         asked_output=asked_output,
-        asked_num_ctx=_asked_num_ctx(client),
+        asked_num_ctx=asked_num_ctx(client, noted),
         session=session_of(headers),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(noted)),
         as_it_came=as_it_came,
     )
 
@@ -130,13 +131,19 @@ def _keep_alive(headers: Mapping[str, str]) -> float | str | None:
     return 0 if not re.search(r"[1-9]", value) else value
 
 
-def _asked_num_ctx(client: Json) -> int | None:
-    """The num_ctx that a client put into a /v1 body, where Ollama drops it; only told back in a header."""
+def asked_num_ctx(client: Json, notes: list[str]) -> int | None:
+    """The num_ctx of a client's own; only told back.
+
+    Ollama reads it in the options of /api alone; anywhere else it drops it, of whatever type, and so it is noted.
+    """
     options = client.get("options")
-    for holder in (options if isinstance(options, dict) else {}, client):
+    for holder in (options, client) if isinstance(options, dict) else (client,):
         value = holder.get("num_ctx")
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return int(value)
+        if value is not None:
+            notes.append(NOTE_NUM_CTX)
+            return None
     return None
 
 

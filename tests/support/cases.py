@@ -144,6 +144,8 @@ def assert_r400(reply: Reply, param: str) -> TooLong:
     told = reply.json
     if isinstance(told["error"], str):
         error, message, facts = told, told["error"], told["details"]
+    elif told.get("type") == "error":  # Anthropic's shape: the facts stand beside the error
+        error, message, facts = {**told, **told["error"]}, told["error"]["message"], told["details"]
     else:
         error = facts = told["error"]
         message = error["message"]
