@@ -94,7 +94,7 @@ SAYS: Final = {
     "SettingsDiffer": "Ollama runs with other settings than upstream.num_parallel and upstream.kv_cache_type say",
     "StillThere": "a model that was told to go has not gone",
     "OverLimit": "what is loaded passes memory.limit",
-    "MemoryUnknown": "Ollama does not say what is loaded: whoever needs memory made free is refused",
+    "MemoryUnknown": "Ollama does not say what is loaded: where there is a limit, no model is loaded until it does",
 }
 """What each kind of alert means, in the log and wherever else it is told."""
 

@@ -112,8 +112,8 @@ class Ledger:
             return LOAD_GRANT if holding.stage is _LOADING else RESIDENT_GRANT
         cost, own = self.cost(demand.footprint), 0 if holding is None else holding.booked
         limit = self.policy.limit
-        if self.blind and limit is not None and cost <= limit:
-            return Wait()
+        if (self.blind or self._unheard is not None) and limit is not None and cost <= limit:
+            return Wait()  # others may have loaded anything meanwhile
         if limit is None or cost <= limit - (self.held - own):
             self._book(model, holding, demand, cost, now)
             return LOAD_GRANT

@@ -197,7 +197,7 @@ def _version(features: Features) -> Iterator[Finding]:
 
 def _unheard(seen: Seen) -> Iterator[Finding]:
     if seen.unheard:
-        what = f"does not say what is loaded ({seen.unheard}): the gate refuses whoever needs memory made free"
+        what = f"does not say what is loaded ({seen.unheard}): with a memory.limit the gate loads no model then"
         yield Finding(Level.ERROR, "Ollama", what, "look at its log; is something between it and here?")
 
 

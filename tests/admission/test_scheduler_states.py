@@ -243,6 +243,10 @@ class Admission(RuleBasedStateMachine):
         asked_at, reported = self.snapshots.pop(0)
         self.scheduler.reconcile(reported, asked_at, self.now)
 
+    @rule()
+    def guard_hears_nothing(self) -> None:
+        self.scheduler.unheard(self.now, "no list")
+
     # What must always hold
 
     @invariant()

@@ -70,7 +70,7 @@ def test_every_kind_of_the_guards_alerts_has_words() -> None:
             memory(kind="MemoryUnknown", why="Ollama answers /api/ps with an error", seconds=35.2),
             "error",
             "memory",
-            "is refused (for 35 s; Ollama answers /api/ps with an error)",
+            "until it does (for 35 s; Ollama answers /api/ps with an error)",
         ),
         (memory(kind="StillThere", model="a"), "warning", "a", "a model that was told to go has not gone"),
     ],

@@ -138,7 +138,7 @@ async def test_while_ollama_does_not_say_what_is_loaded_only_that_is_told(
 ) -> None:
     says = library.ps
     monkeypatch.setattr("ollama_gate.admission.gatekeeper.PATIENCE", 0.0)
-    async with line(written_log) as on:
+    async with line(written_log, limit="8GiB") as on:
         await on.through("alpha")
         await on.past("alpha", 8192)
         await on.guard()
@@ -159,9 +159,12 @@ async def test_while_ollama_does_not_say_what_is_loaded_only_that_is_told(
         assert (shown["level"], shown["about"]) == ("error", "memory")
         assert [told["why"] for told in on.warned("MemoryUnknown")] == [alert["why"]]
         assert metric(on.gate, "alerts_total", kind="MemoryUnknown") == 1
-        await on.through("alpha")
+        cold = await ask(on.gate.address, "POST", "/api/chat", {"model": "beta", "messages": MESSAGES})
+        assert (cold.status, cold.json["code"]) == (503, "memory_unknown")
         on.ollama.service.faults.active.clear()
         monkeypatch.setattr(library, "ps", says)
         await on.guard()
-        assert (await on.status())["alerts"] == []
+        assert (await on.status())["memory"]["alerts"] == [before]
         assert metric(on.gate, "alerts_total", kind="MemoryUnknown") == 1
+        await on.through("beta")
+        assert metric(on.gate, "alerts_total", kind="WindowDiffers") == 1, "it was told before"
