@@ -1,10 +1,14 @@
 """The models that a rehearsal has installed when nobody says otherwise, and reading others from JSON."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+import orjson
+from pydantic import TypeAdapter
+
 from ollama_gate.rehearsal.models import Mode, Model, full_name
+
+_MODEL = TypeAdapter(Model)
 
 _CHAT_STOP = ("<|im_start|>", "<|im_end|>")
 
@@ -67,23 +71,23 @@ MODELS = (
 """Each name begins with `rehearsal`, so that every answer says what it comes from."""
 
 
-def from_json(described: Sequence[Mapping[str, Any]]) -> tuple[Model, ...]:
-    """Models from a JSON list; each object has the fields of `Model`.
+def from_json(text: bytes) -> tuple[Model, ...]:
+    """Models from the JSON text of a list; each object has the fields of `Model`, and a name at least.
 
     Raises:
-        ValueError: for a field that a model does not have.
+        ValueError: it is no such list.
     """
+    described = orjson.loads(text)
+    if not isinstance(described, list):
+        raise ValueError("want a list of models")  # noqa: TRY004  of the text, not of an argument
     return tuple(_model(one) for one in described)
 
 
-def _model(described: Mapping[str, Any]) -> Model:
+def _model(described: Any) -> Model:
     known = {field.name for field in fields(Model)}
+    if not isinstance(described, dict) or "name" not in described:
+        raise ValueError("a model is an object with a name at least")
     if unknown := described.keys() - known:
         raise ValueError(f"no field {min(unknown)!r} of a model; there are {', '.join(sorted(known))}")
-    values = dict(described)
-    values["name"] = full_name(str(values["name"]))
-    values["mode"] = Mode(values.get("mode", Mode.JINJA))
-    for name in ("capabilities", "messages"):
-        if name in values:
-            values[name] = tuple(values[name])
-    return Model(**values)
+    model = _MODEL.validate_python(described)
+    return replace(model, name=full_name(model.name))

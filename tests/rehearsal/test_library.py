@@ -6,11 +6,14 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from ollama_gate.rehearsal import MODELS, Journal, Mode, Model, Rehearsal
+from ollama_gate.rehearsal.__main__ import main
 from ollama_gate.rehearsal.catalogue import from_json
 from support.rawhttp import RawAnswer, exchange, read_answer
 
@@ -136,7 +139,9 @@ async def test_models_can_be_installed_while_it_runs(upstream: Rehearsal) -> Non
     described = [{"name": "rehearsal-mine", "mode": "go", "text": "go-chatml", "parameters": {"num_ctx": 64}}]
     answer = await send(upstream, "POST", "/rehearsal/models", described)
     assert json.loads(answer.body) == {"installed": ["rehearsal-mine:latest"]}
-    assert from_json(described) == (Model("rehearsal-mine:latest", Mode.GO, "go-chatml", parameters={"num_ctx": 64}),)
+    assert from_json(json.dumps(described).encode()) == (
+        Model("rehearsal-mine:latest", Mode.GO, "go-chatml", parameters={"num_ctx": 64}),
+    )
     assert (await send(upstream, "POST", "/rehearsal/models", [{"name": "x", "colour": 1}])).status == 400
 
 
@@ -173,3 +178,38 @@ async def test_the_command_says_what_it_is_and_serves() -> None:
     process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(10):
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--listen", "127.0.0.1:99999"], "at most 65535"),
+        (["--listen", "127.0.0.1:²"], "HOST:PORT"),
+        (["--num-ctx", "0"], "--num-ctx"),
+        (["--rate", "-1"], "--rate"),
+        (["--fault", "nonsense"], "--fault"),
+        (["--models", "{file}"], "--models"),
+    ],
+)
+def test_a_command_line_that_cannot_be_used_is_told_so(arguments: list[str], says: str, tmp_path: Path) -> None:
+    (tmp_path / "models.json").write_bytes(b'{"model":')
+    arguments = [one.replace("{file}", str(tmp_path / "models.json")) for one in arguments]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, says in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{}", b"[1]", b'[{"mode":"go"}]', b'[{"name":"x","mode":"none"}]', b'[{"name":"x","layers":"many"}]']
+)
+def test_a_list_of_models_that_is_none_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        from_json(text)
+
+
+async def test_an_address_in_use_is_told_with_the_exit_code_of_what_cannot_be_used(upstream: Rehearsal) -> None:
+    command = ["-m", "ollama_gate.rehearsal", "--listen", f"127.0.0.1:{upstream.port}"]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(30):
+        _, said = await process.communicate()
+    assert process.returncode == 2
+    assert b"cannot listen on" in said
