@@ -233,12 +233,12 @@ class Admission:
             shift=dispute.shift,
         )
 
-    def status(self, card: ModelCard, applied: Applied) -> dict[str, Any]:
-        """Slots and memory of one model, for the status page."""
+    def status(self, card: ModelCard, applied: Applied, free: int | None) -> dict[str, Any]:
+        """Slots and memory of one model, for the status page; `free` is what the overview says."""
         scheduler, demand, now = self.gatekeeper.scheduler, self.demand(card, applied), self._clock()
         return {
             "slots": slots_status(scheduler, card.runner, demand.slots, now),
-            "memory": memory_status(scheduler, card.runner, demand, now),
+            "memory": memory_status(scheduler, card.runner, demand, now, free),
         }
 
     def overview(self) -> MemoryOverview:

@@ -1,14 +1,18 @@
 """What a request asks of the memory: its model's shape, the launch that will hold it, and what both come to."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from ollama_gate.admission.memory import Footprint, Launch, LaunchPlan, footprint
+from ollama_gate.admission.memory import Footprint, Launch, LaunchPlan, footprint, largest_window
 from ollama_gate.admission.shapes import ModelShape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """One model as this gate has it loaded. Made once for each model and configuration, not for each request."""
+    """One model as this gate has it loaded. Made once for each model and configuration, not for each request.
+
+    Each is equal to itself alone, so that what is worked out for it is found again at once.
+    """
 
     footprint: Footprint
     shape: ModelShape | None = None
@@ -44,3 +48,14 @@ class Demand:
         if self.shape is None or self.plan is None or num_ctx == self.num_ctx:
             return self.footprint
         return footprint(self.shape, replace(self.plan, num_ctx=num_ctx))
+
+    @lru_cache(maxsize=1024)  # noqa: B019 - so many are kept, and no more
+    def fitting(self, within: int, *, with_host: bool) -> int:
+        """The largest num_ctx with which the model would take at most so many bytes; 0 when none.
+
+        `with_host` counts `Footprint.total`, else `Footprint.loaded`.
+        """
+        if self.shape is None or self.plan is None:
+            size = self.footprint.total if with_host else self.footprint.loaded
+            return self.num_ctx if size <= within else 0
+        return largest_window(self.shape, self.plan, within, with_host=with_host)

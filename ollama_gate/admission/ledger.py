@@ -34,7 +34,7 @@ from ollama_gate.admission.holdings import (
     Stage,
     Wait,
 )
-from ollama_gate.admission.memory import Footprint, largest_window
+from ollama_gate.admission.memory import Footprint
 from ollama_gate.admission.residents import Reported
 
 # An enum's members are slow to get (Python 3.11).
@@ -183,9 +183,7 @@ class Ledger:
 
     def fitting(self, demand: Demand, within: int) -> int:
         """The largest num_ctx with which the model would take at most so many bytes; 0 when none."""
-        if demand.shape is None or demand.plan is None:
-            return demand.num_ctx if self.cost(demand.footprint) <= within else 0
-        return largest_window(demand.shape, demand.plan, within, with_host=self.policy.counts_host)
+        return demand.fitting(within, with_host=self.policy.counts_host)
 
     def drain(self, model: str, demand: Demand) -> None:
         """Stop busy models from taking new requests, the least recently used first, until their going would do."""

@@ -6,10 +6,11 @@ layers with a cache of their own. The bound for compute buffers was fitted to me
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from operator import attrgetter
 
 from ollama_gate.admission import memory_rules as rules
 from ollama_gate.admission.shapes import ModelShape
+from ollama_gate.values import frozen
 
 _MIB = 1024 * 1024
 
@@ -53,7 +54,7 @@ class LaunchPlan:
     """Devices the model is spread over; 0 on a machine that computes on its CPU."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Launch:
     """What llama-server is really started with."""
 
@@ -67,7 +68,7 @@ class Launch:
     """The same in a sliding layer; 0 without such layers."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Footprint:
     """Bytes by what they are for."""
 
@@ -129,8 +130,8 @@ class Footprint:
 
     def parts(self, *, with_host: bool = True) -> dict[str, int]:
         """Bytes by part, those that are not 0; their sum is the total, or without host memory what is loaded."""
-        names = PARTS if with_host else LOADED_PARTS
-        return {name: size for name in names if (size := getattr(self, name))}
+        names, sizes = (PARTS, _PARTS(self)) if with_host else (LOADED_PARTS, _LOADED_PARTS(self))
+        return {name: size for name, size in zip(names, sizes, strict=True) if size}
 
 
 LOADED_PARTS = (
@@ -146,6 +147,7 @@ LOADED_PARTS = (
 )
 PARTS = (*LOADED_PARTS, "process", "host_cache_bound", "checkpoints", "embed_output")
 """The parts of a footprint."""
+_LOADED_PARTS, _PARTS = attrgetter(*LOADED_PARTS), attrgetter(*PARTS)
 
 
 def settle(shape: ModelShape, plan: LaunchPlan) -> Launch:
@@ -333,23 +335,32 @@ def _checkpoint_bytes(shape: ModelShape, plan: LaunchPlan, launch: Launch, state
     return count * (tokens * (_ENTRY_BYTES_PER_TOKEN + rows) + states)
 
 
-@lru_cache(maxsize=1024)
 def largest_window(shape: ModelShape, plan: LaunchPlan, limit: int, *, with_host: bool = True) -> int:
     """The largest num_ctx whose footprint stays within `limit` bytes; 0 when none does.
 
     A multiple of 256, or the trained window itself. `with_host` counts `Footprint.total`, else `Footprint.loaded`.
-    The footprint never shrinks as the window grows, so halving the range finds it.
+    The footprint never shrinks as the window grows, and grows evenly over long stretches: so the range is divided where
+    the limit lies between the sizes at its ends, and every other time in the middle, which ends it whatever happens.
     """
 
-    def fits(window: int) -> bool:
-        size = footprint(shape, replace(plan, num_ctx=window))
-        return (size.total if with_host else size.loaded) <= limit
+    def size(window: int) -> int:
+        found = footprint(shape, replace(plan, num_ctx=window))
+        return found.total if with_host else found.loaded
 
     most = shape.trained_window or max(plan.num_ctx, _LARGEST_UNKNOWN_WINDOW)
-    if fits(most):
+    if (too_much := size(most)) <= limit:
         return most
-    low, high = 0, -(-most // rules.CELL_PADDING)  # in steps of the padding: low fits, high does not
+    low, high = 1, -(-most // rules.CELL_PADDING)  # in steps of the padding: low fits, high does not
+    if high == 1 or (fits := size(rules.CELL_PADDING)) > limit:
+        return 0
+    turn = 0
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle * rules.CELL_PADDING) else (low, middle)
+        turn += 1
+        share = (limit - fits) / (too_much - fits) if turn % 2 else 0.5
+        between = min(max(low + int((high - low) * share), low + 1), high - 1)
+        found = size(between * rules.CELL_PADDING)
+        if found <= limit:
+            low, fits = between, found
+        else:
+            high, too_much = between, found
     return low * rules.CELL_PADDING

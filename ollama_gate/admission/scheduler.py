@@ -191,7 +191,8 @@ class Scheduler:
         """Whole seconds that a refusal for this model advises; waiting for memory lasts as long as it has so far."""
         queue = self._queues.get(model)
         seconds = 1 if queue is None else queue.retry_after(now)
-        return max(seconds, min(math.ceil(now - self._line.get(model, now)), LONGEST_RETRY))
+        since = self._line.get(model)
+        return seconds if since is None else max(seconds, min(math.ceil(now - since), LONGEST_RETRY))
 
     def evicted(self, model: str, now: float) -> None:
         """Ollama has taken the order to unload a model; `/api/ps` will say when it is gone."""

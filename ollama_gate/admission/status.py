@@ -9,12 +9,13 @@ from ollama_gate.admission.demand import Demand
 from ollama_gate.admission.holdings import Holding
 from ollama_gate.admission.ledger import Ledger
 from ollama_gate.admission.scheduler import Scheduler
+from ollama_gate.values import frozen
 
 Names = Callable[[str], str]
 """From the key that a model is booked under to what people call it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlotsStatus:
     """Who runs and who waits on one model."""
 
@@ -27,7 +28,7 @@ class SlotsStatus:
     """Seconds that a refusal would advise now."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryStatus:
     """One model's memory, in bytes."""
 
@@ -132,53 +133,62 @@ def slots_status(scheduler: Scheduler, model: str, slots: int, now: float) -> Sl
     )
 
 
-def memory_status(scheduler: Scheduler, model: str, demand: Demand, now: float) -> MemoryStatus:
-    """The memory of one model that is, or would be, loaded with this demand."""
+def memory_status(scheduler: Scheduler, model: str, demand: Demand, now: float, free: int | None) -> MemoryStatus:
+    """The memory of one model that is, or would be, loaded with this demand.
+
+    Args:
+        scheduler: Everybody's slots and memory.
+        model: Key of the runner.
+        demand: What it takes.
+        now: Seconds.
+        free: `Ledger.free`, which is worked out once for all models.
+    """
     ledger, since = scheduler.ledger, scheduler.waits_since(model)
     holding = ledger.get(model)
     num_ctx = demand.num_ctx if holding is None else holding.num_ctx or demand.num_ctx
     footprint = demand.at(num_ctx)
-    told = holding is not None or since is not None
+    predicted = ledger.cost(footprint)
+    needed = predicted if footprint is demand.footprint else ledger.cost(demand.footprint)
+    room = _room(free, holding)
     expires = None if holding is None else holding.expires_at
     return MemoryStatus(
         stage="not loaded" if holding is None else holding.stage.value,
         num_ctx=num_ctx,
-        predicted=ledger.cost(footprint),
+        predicted=predicted,
         booked=0 if holding is None else holding.booked,
         reported=None if holding is None or holding.reported is None else holding.reported.size,
         parts=footprint.parts(),
-        fits=_fits(ledger, demand, holding),
-        largest_num_ctx=_largest(ledger, demand, holding) if told else None,
+        fits=_fits(ledger.policy.limit, room, needed),
+        largest_num_ctx=None
+        if room is None or (holding is None and since is None)
+        else ledger.fitting(demand, max(room, 0)),
         waiting_seconds=None if since is None else round(now - since, 3),
         expires_in_seconds=None if expires is None else round(expires - now, 1),
         notes=footprint.notes,
     )
 
 
-def _fits(ledger: Ledger, demand: Demand, holding: Holding | None) -> str:
-    if ledger.impossible(demand):
+def _room(free: int | None, holding: Holding | None) -> int | None:
+    """Bytes that a model could take beside what else is loaded; None without a limit."""
+    return free if free is None or holding is None else free + holding.booked
+
+
+def _fits(limit: int | None, room: int | None, needed: int) -> str:
+    if limit is not None and needed > limit:
         return "never"
-    free = ledger.free
-    if free is None or ledger.cost(demand.footprint) <= free + (0 if holding is None else holding.booked):
-        return "yes"
-    return "after others have gone"
-
-
-def _largest(ledger: Ledger, demand: Demand, holding: Holding | None) -> int | None:
-    """The largest num_ctx that would fit beside what else is loaded; None without a limit."""
-    free = ledger.free
-    return None if free is None else ledger.fitting(demand, max(free + (0 if holding is None else holding.booked), 0))
+    return "yes" if room is None or needed <= room else "after others have gone"
 
 
 def largest_windows(scheduler: Scheduler) -> dict[str, int]:
     """The largest num_ctx that would fit now, of each model that is loaded or was asked for; empty without a limit."""
-    ledger = scheduler.ledger
+    ledger, free = scheduler.ledger, scheduler.ledger.free
     demands = {model: queue.demand for model, queue in scheduler.queues.items()}
     demands |= {holding.model: demand for holding in ledger if (demand := _explained_by(holding)) is not None}
-    found = {
-        model: _largest(ledger, demand, ledger.get(model)) for model, demand in demands.items() if demand is not None
+    return {
+        model: ledger.fitting(demand, max(room, 0))
+        for model, demand in demands.items()
+        if demand is not None and (room := _room(free, ledger.get(model))) is not None
     }
-    return {model: largest for model, largest in found.items() if largest is not None}
 
 
 def booked_by_part(ledger: Ledger, holding: Holding) -> dict[str, int]:

@@ -17,6 +17,7 @@ def told(gate: "Gate") -> dict[str, Any]:
     wiring = gate.wiring
     now = gate.clock()
     archive = wiring.archive
+    memory, asks = wiring.admission.overview(), wiring.counter.asks
     status: dict[str, Any] = {
         "version": __version__,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - (now - gate.started_at))),
@@ -41,19 +42,19 @@ def told(gate: "Gate") -> dict[str, Any]:
             for turn in list(gate.turns.values())
             if not turn.route.startswith("/gate/")
         ],
-        "memory": wiring.admission.overview(),
+        "memory": memory,
         "log": wiring.logwatch.status() if wiring.logwatch is not None else None,
         "archive": {
             "enabled": archive is not None,
             "problem": archive.problem or None if archive is not None else None,
         },
         "shared": gate.exchange.status() if gate.exchange is not None else {"enabled": False, "problem": None},
-        "models": [_model(wiring, card) for card in wiring.catalog.known()],
+        "models": [_model(wiring, card, memory.free, asks=asks) for card in wiring.catalog.known()],
     }
     return {**status, "alerts": alerts(status)}
 
 
-def _model(wiring: Wiring, card: ModelCard) -> dict[str, Any]:
+def _model(wiring: Wiring, card: ModelCard, free: int | None, *, asks: bool) -> dict[str, Any]:
     """One model: its window, slots and memory, and how its prompts are counted."""
     applied = wiring.pipeline.policies.for_card(card)
     known = wiring.counter.met(card)
@@ -66,10 +67,10 @@ def _model(wiring: Wiring, card: ModelCard) -> dict[str, Any]:
         "window": room.num_ctx if room is not None else None,
         "budget": room.budget if room is not None else None,
         "embed_limit": applied.embeds.tokens if applied.embeds is not None else None,
-        **(wiring.admission.status(card, applied) if card.digest else {}),
+        **(wiring.admission.status(card, applied, free) if card.digest else {}),
         "tokenizer": "ready" if known.meter is not None else known.why or unmet,
         "counts": {
-            "rung": known.called(asks=wiring.counter.asks),
+            "rung": known.called(asks=asks),
             "rendering_believed": known.trust.rendering,
             "vocabulary_believed": known.trust.vocabulary,
             "bound_believed": known.trust.bound,

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ollama_gate.admission import memory
 from ollama_gate.admission.memory import (
     Footprint,
     LaunchPlan,
@@ -298,3 +299,21 @@ def test_the_largest_window_fits_and_the_next_one_does_not(shape: ModelShape, pl
     if window < shape.trained_window:
         assert total(window + 256) > limit
     assert window % 256 == 0 or window == shape.trained_window
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_the_largest_window_is_found_by_no_more_footprints_than_halving_needs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[LaunchPlan] = []
+
+    def counted(shape: ModelShape, plan: LaunchPlan) -> Footprint:
+        tried.append(plan)
+        return footprint(shape, plan)
+
+    monkeypatch.setattr(memory, "footprint", counted)
+    shape, plan = SHAPES[name], LaunchPlan(4096, num_parallel=4)
+    least, most = (footprint(shape, replace(plan, num_ctx=num_ctx)).total for num_ctx in (256, 1 << 20))
+    for share in range(1, 20):
+        largest_window(shape, plan, least + (most - least) * share // 20)
+    assert len(tried) <= 19 * 14, "halving alone would need so many"

@@ -12,6 +12,7 @@ from ollama_gate.admission.residents import Reported
 from ollama_gate.admission.scheduler import Scheduler
 from ollama_gate.admission.shapes import shape_from_show
 from ollama_gate.admission.status import (
+    MemoryStatus,
     alert_facts,
     booked_by_part,
     largest_windows,
@@ -48,6 +49,10 @@ def llama(num_ctx: int = 4096) -> Demand:
     return Demand.of(shape_from_show(PUBLISHED["llama-8b"], 5 * GIB), LaunchPlan(num_ctx, host_cache=0))
 
 
+def memory(on: Scheduler, model: str, demand: Demand, now: float) -> MemoryStatus:
+    return memory_status(on, model, demand, now, on.ledger.free)
+
+
 def shouted(model: str) -> str:
     return model.upper()
 
@@ -65,16 +70,16 @@ def test_slots_tell_who_runs_and_who_waits() -> None:
 
 def test_memory_is_told_by_part_from_before_the_load_to_its_end() -> None:
     on, demand = scheduler(), llama()
-    before = memory_status(on, "a", demand, 0.0)
+    before = memory(on, "a", demand, 0.0)
     assert (before.stage, before.booked, before.fits, before.largest_num_ctx) == ("not loaded", 0, "yes", None)
     ticket = arrive(on, "a", demand)
-    loading = memory_status(on, "a", demand, 1.0)
+    loading = memory(on, "a", demand, 1.0)
     assert loading.stage == "loading"
     assert loading.booked == loading.predicted == sum(loading.parts.values()) == demand.footprint.total
     on.loaded(ticket, 1.0)
     on.finish(ticket, Outcome.ANSWERED, 2.0)
     on.reconcile([Reported("a", 6 * GIB, 0, 4096, expires_at=300.0)], 3.0, 3.0)
-    resident = memory_status(on, "a", demand, 4.0)
+    resident = memory(on, "a", demand, 4.0)
     assert (resident.stage, resident.reported, resident.expires_in_seconds) == ("resident", 6 * GIB, 296.0)
     assert resident.largest_num_ctx is not None
     assert demand.at(resident.largest_num_ctx).total <= 10 * GIB < demand.at(resident.largest_num_ctx + 256).total
@@ -84,7 +89,7 @@ def test_a_model_with_another_window_is_told_with_that() -> None:
     on, demand = scheduler(limit=None), llama()
     on.finish(arrive(on, "a", demand), Outcome.ANSWERED, 1.0)
     on.reconcile([Reported("a", 6 * GIB, 0, 32768)], 2.0, 2.0)
-    told = memory_status(on, "a", demand, 3.0)
+    told = memory(on, "a", demand, 3.0)
     assert (told.num_ctx, told.largest_num_ctx) == (32768, None)
     assert told.parts["kv_full"] == 8 * demand.footprint.kv_full
 
@@ -93,7 +98,7 @@ def test_what_waits_for_memory_is_told() -> None:
     on = scheduler()
     arrive(on, "a", takes(6))
     arrive(on, "b", takes(6))
-    waiting = memory_status(on, "b", takes(6), 5.0)
+    waiting = memory(on, "b", takes(6), 5.0)
     assert (waiting.stage, waiting.waiting_seconds, waiting.fits) == ("not loaded", 5.0, "after others have gone")
     told = overview(on, shouted, 5.0)
     assert [(one.model, one.stage) for one in told.models] == [("A", "loading")]
@@ -101,14 +106,23 @@ def test_what_waits_for_memory_is_told() -> None:
     assert (told.limit, told.held + (told.free or 0)) == (10 * GIB, 10 * GIB)
 
 
+def test_what_is_worked_out_of_a_demand_is_kept_for_that_one_alone() -> None:
+    one, other = llama(), llama()
+    assert one != other
+    before = Demand.fitting.cache_info().hits
+    assert one.fitting(20 * GIB, with_host=True) == one.fitting(20 * GIB, with_host=True)
+    assert Demand.fitting.cache_info().hits == before + 1
+    assert one.fitting(10 * GIB, with_host=True) < one.fitting(20 * GIB, with_host=True)
+
+
 def test_what_can_never_be_loaded_is_told() -> None:
-    assert memory_status(scheduler(), "a", takes(11), 0.0).fits == "never"
+    assert memory(scheduler(), "a", takes(11), 0.0).fits == "never"
 
 
 @pytest.mark.parametrize("counts_host", [True, False])
 def test_what_the_limit_does_not_count_is_not_in_the_prediction(*, counts_host: bool) -> None:
     footprint = llama().footprint
-    told = memory_status(scheduler(counts_host=counts_host), "a", llama(), 0.0)
+    told = memory(scheduler(counts_host=counts_host), "a", llama(), 0.0)
     assert told.predicted == (footprint.total if counts_host else footprint.loaded)
     assert "process" in told.parts
 
@@ -151,7 +165,7 @@ def test_the_largest_window_that_fits_is_told_of_what_is_loaded_and_of_what_was_
     on = scheduler(limit=15)
     on.finish(arrive(on, "a", llama()), Outcome.ANSWERED, 1.0)
     alone = largest_windows(on)
-    assert alone == {"a": memory_status(on, "a", llama(), 1.0).largest_num_ctx}
+    assert alone == {"a": memory(on, "a", llama(), 1.0).largest_num_ctx}
     on.reconcile([Reported("a", 5 * GIB, 0, 4096), Reported("c", GIB, 0, 4096, demand=llama())], 2.0, 2.0)
     arrive(on, "b", llama())
     told = largest_windows(on)
@@ -180,6 +194,6 @@ def test_how_long_ollama_has_not_been_heard_is_told_in_seconds() -> None:
 def test_all_of_it_is_json() -> None:
     on = scheduler()
     arrive(on, "a", llama())
-    told = (overview(on, shouted, 1.0), slots_status(on, "a", 1, 1.0), memory_status(on, "a", llama(), 1.0))
-    first, slots, memory = orjson.loads(orjson.dumps(told))
-    assert (first["models"][0]["model"], slots["running"], memory["stage"]) == ("A", 1, "loading")
+    told = (overview(on, shouted, 1.0), slots_status(on, "a", 1, 1.0), memory(on, "a", llama(), 1.0))
+    first, slots, held = orjson.loads(orjson.dumps(told))
+    assert (first["models"][0]["model"], slots["running"], held["stage"]) == ("A", 1, "loading")
