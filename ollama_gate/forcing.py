@@ -49,7 +49,7 @@ def force(request: InferenceRequest, window: Window | None, output: Output) -> F
         elif name not in LOAD_OPTIONS:
             options[name] = value
         elif value is not None:
-            avoided = True
+            avoided = avoided or (name, value) not in window.load_options
     shift = request.body.get("shift")
     if not embeds and shift is not None and shift != window.shift:
         avoided = True
@@ -66,6 +66,14 @@ def overruled(request: InferenceRequest, window: Window) -> Iterator[str]:
     if (asked := request.asked_num_ctx) is not None and asked != window.num_ctx:
         yield f"num_ctx {asked} ignored: the window is {window.num_ctx}"
     if (options := request.body.get("options")) and not LOAD_OPTIONS.isdisjoint(options):
-        names = sorted(name for name in options.keys() & LOAD_OPTIONS if options[name] is not None)
-        if names:
-            yield f"{', '.join(names)} ignored: set by the operator"
+        here = dict(window.load_options)
+        others: list[str] = []
+        for name in sorted(options.keys() & LOAD_OPTIONS):
+            if options[name] is None or options[name] == here.get(name):
+                continue
+            if name in here:
+                yield f"{name} ignored: it is {str(here[name]).lower()} for this model"
+            else:
+                others.append(name)
+        if others:
+            yield f"{', '.join(others)} ignored: the model would have to be loaded again"

@@ -73,7 +73,10 @@ def test_options_that_would_reload_the_model_are_dropped_and_said(name: str) -> 
 @pytest.mark.parametrize(
     ("body", "notes"),
     [
-        ({"options": {"num_gpu": 3, "num_batch": 64}}, ["num_batch, num_gpu ignored: set by the operator"]),
+        (
+            {"options": {"num_gpu": 3, "num_batch": 64}},
+            ["num_batch, num_gpu ignored: the model would have to be loaded again"],
+        ),
         ({"options": {"num_gpu": None}}, []),
         ({"options": {"num_ctx": 8192}}, ["num_ctx 8192 ignored: the window is 4096"]),
         ({"options": {"num_ctx": 8192.5}}, ["num_ctx 8192 ignored: the window is 4096"]),
@@ -85,6 +88,34 @@ def test_options_that_would_reload_the_model_are_dropped_and_said(name: str) -> 
 )
 def test_what_the_operator_decides_in_place_of_a_client_is_said(body: dict[str, Any], notes: list[str]) -> None:
     assert list(overruled(native.parse("/api/chat", {"model": "m", "messages": HI, **body}), ROOM)) == notes
+
+
+@pytest.mark.parametrize(
+    ("options", "notes", "avoided"),
+    [
+        ({"num_gpu": 99}, ["num_gpu ignored: it is 3 for this model"], True),
+        ({"use_mmap": True}, ["use_mmap ignored: it is false for this model"], True),
+        ({"num_gpu": 3, "use_mmap": False}, [], False),
+        (
+            {"num_gpu": 1, "main_gpu": 1},
+            [
+                "num_gpu ignored: it is 3 for this model",
+                "main_gpu ignored: the model would have to be loaded again",
+            ],
+            True,
+        ),
+    ],
+)
+def test_the_reason_is_what_the_operator_set_or_that_the_model_would_be_loaded_again(
+    options: dict[str, Any], notes: list[str], *, avoided: bool
+) -> None:
+    room = replace(ROOM, load_options=(("num_gpu", 3), ("use_mmap", False)))
+    request = native.parse("/api/chat", {"model": "m", "messages": HI, "options": options})
+    assert list(overruled(request, room)) == notes
+    out = force(request, room, AS_ASKED)
+    assert out.reload_avoided is avoided
+    assert {"num_gpu": 3, "use_mmap": False}.items() <= out.body["options"].items()
+    assert "main_gpu" not in out.body["options"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ _SIZE_UNITS = {
 }
 _SIZE_NAMES = ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "KB")
 _TIME_UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
+_A_BYTE = 10
+"""Places to which a byte shows in a number of GiB."""
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)", re.ASCII)
 _TIME = re.compile(r"(?:\d{1,12}(?:\.\d{1,9})?(?:ms|[smhd]))+", re.ASCII)
 _TIME_PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|[smhd])", re.ASCII)
@@ -63,9 +65,18 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
-def in_gib(size: float) -> str:
-    """A number of bytes for people, to a tenth of a GiB."""
-    return f"{size / 1024**3:.1f} GiB"
+def in_gib(size: float, places: int = 1) -> str:
+    """A number of bytes for people, to a tenth of a GiB or to more places."""
+    return f"{size / 1024**3:.{places}f} GiB"
+
+
+def told_apart(*sizes: int) -> list[str]:
+    """Numbers of bytes as `in_gib` tells them, to so many places that those that differ look different."""
+    for places in range(1, _A_BYTE):
+        told = [in_gib(size, places) for size in sizes]
+        if len(set(told)) == len(set(sizes)):
+            return told
+    return [in_gib(size, _A_BYTE) for size in sizes]
 
 
 def parse_duration(value: object) -> float:

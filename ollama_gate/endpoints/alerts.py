@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ollama_gate.admission.alerts import SAYS
-from ollama_gate.config.units import in_gib
+from ollama_gate.config.units import told_apart
 
 _BYTES: Final = frozenset({"size", "size_vram", "booked", "limit", "held"})
 
@@ -31,11 +31,7 @@ def _guard(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
         if kind == "MemoryUnknown":
             numbers = f"for {facts['seconds']:.0f} s; {facts['why']}"
         else:
-            numbers = ", ".join(
-                f"{name.replace('_', ' ')} {_number(kind, name, value)}"
-                for name, value in facts.items()
-                if name not in {"kind", "model"}
-            )
+            numbers = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _numbers(kind, facts))
         level = "error" if kind == "MemoryUnknown" else "warning"
         yield level, about, SAYS[kind] + (f" ({numbers})" if numbers else ""), "docs/operate.md#queue-and-memory"
 
@@ -52,9 +48,12 @@ def _others(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
             yield level, about, what, page
 
 
-def _number(kind: str, name: str, value: Any) -> str:
-    if name in _BYTES or (kind == "BiggerThanBooked" and name == "found"):
-        return in_gib(value)
-    if name == "likely":
-        return " or ".join(f"{slots} with {cache}" for slots, cache in value)
-    return str(value)
+def _numbers(kind: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What an alert says in numbers; those of bytes are told so that one sees that they differ."""
+    of_bytes = [name for name in facts if name in _BYTES or (kind == "BiggerThanBooked" and name == "found")]
+    sizes = dict(zip(of_bytes, told_apart(*(facts[name] for name in of_bytes)), strict=True))
+    for name, value in facts.items():
+        if name == "likely":
+            yield name, " or ".join(f"{slots} with {cache}" for slots, cache in value)
+        elif name not in {"kind", "model"}:
+            yield name, sizes.get(name) or str(value)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.config.units import format_duration, format_size, parse_duration, parse_size
+from ollama_gate.config.units import format_duration, format_size, parse_duration, parse_size, told_apart
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,19 @@ def test_any_text_is_a_size_or_a_refusal(text: str) -> None:
             assert parse(text) >= 0
         except ValueError as refused:
             assert str(refused)  # noqa: PT017  either outcome is fine, and the refusal says something
+
+
+def test_sizes_that_differ_are_told_so_that_one_sees_it() -> None:
+    assert told_apart() == []
+    assert told_apart(2**30) == ["1.0 GiB"]
+    assert told_apart(2**30, 2**31) == ["1.0 GiB", "2.0 GiB"]
+    assert told_apart(2**30, 2**30) == ["1.0 GiB", "1.0 GiB"]
+    assert told_apart(2**30, 2**30 + 2**25) == ["1.00 GiB", "1.03 GiB"]
+
+
+@given(st.integers(0, 2**47), st.integers(-(2**20), 2**20))
+def test_one_byte_more_is_seen(size: int, more: int) -> None:
+    other = max(size + more, 0)
+    one, two = told_apart(size, other)
+    assert (one == two) == (size == other)
+    assert len(told_apart(2**64 + size, 2**64 + other)) == 2

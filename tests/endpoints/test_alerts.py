@@ -58,6 +58,18 @@ def test_every_kind_of_the_guards_alerts_has_words() -> None:
             "(booked 1.0 GiB, found 2.0 GiB)",
         ),
         (
+            memory(kind="BiggerThanBooked", model="a:latest", booked=2 * GIB, found=2 * GIB + 4 * 2**20),
+            "warning",
+            "a:latest",
+            "(booked 2.000 GiB, found 2.004 GiB)",
+        ),
+        (
+            memory(kind="Spilled", model="a:latest", size=4 * GIB, size_vram=4 * GIB - 1),
+            "warning",
+            "a:latest",
+            "(size 4.000000000 GiB, size vram 3.999999999 GiB)",
+        ),
+        (
             memory(
                 kind="SettingsDiffer", model="a", num_parallel=1, kv_cache_type="f16", likely=((4, "f16"), (8, "q8_0"))
             ),
