@@ -101,7 +101,7 @@ class Judge:
             inference = without_thinking(inference)
         if roles := strange(inference, card):
             if (learn := self._roles.to_learn(card, roles)) is not None:
-                await elsewhere(learn)
+                self._roles.learn(await elsewhere(learn))
             inference = self._roles.heard(inference, card, roles)
         return inference
 

@@ -6,15 +6,20 @@ Ollama v0.33). Some built-in renderers know one (`model/renderers/qwen35.go`, `g
 developer for the system by itself, but for templates that speak harmony (`common/chat.cpp`, llama.cpp b10488).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from typing import Final
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.counting.normalise import ModelTraits, chat_conversation
 from ollama_gate.errors import RenderError
 from ollama_gate.requests import InferenceRequest, Json, Kind
+
+Place = tuple[str, str]
+"""A template, and a role that it names or `_ANYBODY`."""
+Shown = Mapping[Place, bool]
 
 NOTE_DEVELOPER: Final = "developer messages are sent as system messages: the model's prompt knows no developer"
 
@@ -52,21 +57,21 @@ class Roles:
 
     def __init__(self) -> None:
         """Begin without knowing any template."""
-        self._shown: dict[tuple[str, str], bool] = {}
+        self._shown: dict[Place, bool] = {}
 
-    def to_learn(self, card: ModelCard, roles: frozenset[str]) -> Callable[[], None] | None:
-        """What has to be done, for some milliseconds and in a thread, before `heard` knows; None where it does."""
+    def to_learn(self, card: ModelCard, roles: frozenset[str]) -> Callable[[], Shown] | None:
+        """What has to be found out, for some milliseconds and in a thread, before `heard` knows; None where it does."""
         if card.mode is not _GO:
             return None
-        template, shown = card.template, self._shown
-        new = {place for role in roles if (place := _place(role, template)) not in shown}
-        return (lambda: self._learn(new)) if new else None
+        places = {_place(role, card.template) for role in roles}
+        # All of them where one is new: the others may be forgotten meanwhile.
+        return partial(_found, places) if places - self._shown.keys() else None
 
-    def _learn(self, places: set[tuple[str, str]]) -> None:
-        found = {(template, role): _shows(template, role) for template, role in places}
+    def learn(self, found: Shown) -> None:
+        """Remember what `to_learn` has found out; to be called where `heard` is, with nothing else between them."""
         if len(self._shown) + len(found) > _MOST:
-            self._shown = {}
-        self._shown = {**self._shown, **found}
+            self._shown.clear()
+        self._shown.update(found)
 
     def heard(self, request: InferenceRequest, card: ModelCard, roles: frozenset[str]) -> InferenceRequest:
         """The request with a system for each developer that would not be heard, and a note of who else is not.
@@ -97,8 +102,12 @@ class Roles:
         return replace(request, body=body, notes=tuple(notes), weight=weight)
 
 
-def _place(role: str, template: str) -> tuple[str, str]:
+def _place(role: str, template: str) -> Place:
     return template, role if role in _COMMON or (role and f'"{role}"' in template) else _ANYBODY
+
+
+def _found(places: Iterable[Place]) -> Shown:
+    return {(template, role): _shows(template, role) for template, role in places}
 
 
 def _shows(template: str, role: str) -> bool:

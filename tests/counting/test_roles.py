@@ -38,7 +38,7 @@ def heard(request: InferenceRequest, card: ModelCard, known: Roles | None = None
     roles, known = strange(request, card), known or Roles()
     learn = known.to_learn(card, roles)
     if learn is not None:
-        learn()
+        known.learn(learn())
     assert known.to_learn(card, roles) is None
     return known.heard(request, card, roles)
 
@@ -88,6 +88,18 @@ def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(8):
         card = card_of(f"{{{{ .System }}}} {{{{ .Prompt }}}} {at}")
         assert heard(asked("developer"), card, known).notes == (NOTE_DEVELOPER,)
+        assert len(known._shown) <= 3
+        assert NOTE_DEVELOPER in heard(asked("developer", "tool", "critic"), card, known).notes
+
+
+def test_what_is_found_out_at_the_same_time_is_all_remembered() -> None:
+    known, request = Roles(), asked("developer", "user")
+    cards = [card_of((TEMPLATES / f"{name}.gotmpl").read_text("utf-8")) for name in ("gemma", "qwen3")]
+    learns = [known.to_learn(card, strange(request, card)) for card in cards]
+    for found in [learn() for learn in learns if learn is not None]:
+        known.learn(found)
+    for card in cards:
+        assert known.heard(request, card, strange(request, card)).notes == (NOTE_DEVELOPER,)
 
 
 def test_a_large_body_keeps_what_was_learnt_of_it() -> None:
