@@ -203,8 +203,8 @@ class Compactor:
     # --- a new plan
 
     async def _anew(self, case: Case, *, keeps: bool) -> Compacted:
-        if keeps and self._preview is not None:
-            self._preview.reschedule(0.0)  # long ago: it gives way at once
+        if keeps and self._preview is not None and not self._preview.expired():
+            self._preview.reschedule(0.0)  # long ago: it gives way at once; one that is about to cannot be told again
         done, request, count = await self._planned(case, await self._measured(case))
         conversation, model = conversation_of(case.request), case.card.key
         if keeps:

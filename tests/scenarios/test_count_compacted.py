@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from ollama_gate.compaction.compactor import Case
+from ollama_gate.compaction.terms import Terms
 from ollama_gate.tasks import spawn
 from support import long_talks
 from support.cases import Front
 from support.gate import metric
 from support.shortened import compacting, sent
+from support.waiting import until
 
 
 def body(talk: list[Any], **more: Any) -> dict[str, Any]:
@@ -101,3 +104,41 @@ async def test_there_is_one_at_a_time_and_a_request_comes_before_it(monkeypatch:
     assert (reply.status, reply.gate("verdict"), reply.gate("checkpoint")) == (200, "compact", "new")
     assert (gave_way.status, gave_way.json["code"]) == (503, "compaction_busy")
     assert after["compaction"]["outcome"] == "reused"
+
+
+@pytest.mark.slow
+async def test_two_requests_may_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = long_talks.long_talk()
+    async with compacting(13_000, compaction={"deadline": "30s"}) as line:
+        await line.ask("/api/chat", body([{"role": "user", "content": "hi"}]))
+        compactor, begun, ended, go = line.gate.wiring.compactor, asyncio.Event(), asyncio.Event(), asyncio.Event()
+        worker, measured, come = compactor.worker, compactor._measured, []
+        whole = worker.ask
+
+        async def held(job: bytes, answer: Any) -> dict[str, Any]:
+            if begun.is_set():
+                return await whole(job, answer)
+            begun.set()
+            try:
+                await asyncio.Event().wait()  # until somebody ends it
+            finally:
+                ended.set()
+                await go.wait()
+            raise AssertionError
+
+        async def noted(case: Case) -> Terms:
+            come.append(case)
+            return await measured(case)
+
+        monkeypatch.setattr(worker, "ask", held)
+        preview = spawn(line.ask("/gate/count?compact=1", body(talk)), name="who looks")
+        await begun.wait()
+        monkeypatch.setattr(compactor, "_measured", noted)
+        first = spawn(line.ask("/api/chat", body(talk)), name="the first")
+        await ended.wait()
+        second = spawn(line.ask("/api/chat", body([*talk, *talk[-2:]])), name="the second")
+        await until(lambda: len(come) == 2 or second.done())
+        go.set()
+        replies = [await first, await second]
+        assert (await preview).status == 503
+    assert [(reply.status, reply.gate("verdict")) for reply in replies] == [(200, "compact")] * 2
