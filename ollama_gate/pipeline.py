@@ -163,11 +163,10 @@ class Pipeline:
             return await _refuse(request, no.refusal, turn)
         except UpstreamError as failure:
             return await _refuse(request, refusals.upstream_failed(failure, self.config.upstream.url), turn)
-        except (asyncio.CancelledError, ConnectionError):  # towards Ollama it would be an UpstreamError
-            turn.left = has_left(request)
-            raise
-        except Exception:
-            turn.broke()
+        except (asyncio.CancelledError, Exception) as ended:
+            turn.left = isinstance(ended, asyncio.CancelledError | ConnectionError) and has_left(request)
+            if isinstance(ended, Exception) and not turn.left:
+                turn.broke()  # a ConnectionError towards Ollama would be an UpstreamError
             raise
         finally:
             if counting is not None:
@@ -238,10 +237,11 @@ class Pipeline:
                 turn.notes.append(f"asked output clamped to {judged.output.num_predict}")
         authorization = self.config.upstream.forward_authorization
         lines = for_upstream(request.raw_headers, own_body=True, authorization=authorization)
-        turn.phase, turn.sent_at, turn.evaluated = _FIRST_BYTE, self._clock(), True
+        turn.phase, turn.sent_at = _FIRST_BYTE, self._clock()
         try:
             text = encode_json(sent) if inference.weight is None else await elsewhere(partial(encode_json, sent))
             out = outgoing(text, came.stand_ins, lines)
+            turn.evaluated = True
             answer = await self._upstream.send("POST", path, lines, out)
         except UpstreamUnreachable:
             turn.evaluated = False

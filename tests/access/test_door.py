@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from ollama_gate import pipeline
 from ollama_gate.access.hosts import Hosts, is_loopback, name_in
 from ollama_gate.access.keyfile import read, write
 from ollama_gate.access.keys import KeyRing, Right
-from ollama_gate.errors import ConfigError
+from ollama_gate.errors import ConfigError, Refusal, Refused
 from ollama_gate.rehearsal.faults import Fault
 from ollama_gate.routes import LANES, right_for
 from support.cases import Front, front
@@ -203,6 +204,18 @@ async def test_a_prompt_that_ollama_did_not_evaluate_is_given_back(keys: Path, p
     assert (failed.status, whole.status, silent.status) == (500, 200, 503)
     assert (after_an_error, after_silence) == (0, spent)
     assert spent > 0
+
+
+async def test_a_prompt_that_could_not_be_sent_is_given_back(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> bytes:
+        raise Refused(Refusal(400, "invalid_json", "A value cannot be sent on."))
+
+    text = add_key(keys, limits={"tokens_per_minute": 5000})
+    monkeypatch.setattr(pipeline, "encode_json", refuse)
+    async with guarded(keys) as line:
+        window = line.gate.entrance.door.quotas.of(read(keys)[0].keys[0]).tokens_minute
+        assert (await chat(line, bearer(text))).status == 400
+        assert window.used(line.gate.clock()) == 0
 
 
 @pytest.mark.slow

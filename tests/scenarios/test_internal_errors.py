@@ -55,6 +55,19 @@ async def test_it_is_a_500_with_an_id_that_the_log_explains_and_the_next_request
     assert (await ask(gate.address, "POST", way.path, body)).status == 200
 
 
+async def test_a_connection_that_is_not_the_clients_fails_as_anything_else_does(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, written_log: io.StringIO
+) -> None:
+    def broken(*_: object) -> None:
+        raise BrokenPipeError("to some process")
+
+    monkeypatch.setattr(gate.wiring.pipeline.judge, "recall", broken)
+    reply = await ask(gate.address, "POST", "/api/chat", {**WAYS["chat"].body(stream=False), "model": "llama3.2"})
+    assert (reply.status, reply.json["code"]) == (500, "internal_error")
+    [settled] = lines(written_log, "request")
+    assert (settled["status"], settled["verdict"], settled["code"]) == (500, "failed", "internal_error")
+
+
 async def test_what_cannot_be_learned_of_an_answer_costs_the_client_nothing(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, written_log: io.StringIO
 ) -> None:
