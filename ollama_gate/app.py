@@ -153,8 +153,10 @@ class Gate:
         except ConfigError as bad:
             self.log.error("configuration not reloaded: the old one stays in force", problem=str(bad))
             return False
-        if config.shared != self.config.shared:
+        if config.shared.enabled != (self.exchange is not None):
             self.log.warning("shared.enabled is changed by a restart only", enabled=self.exchange is not None)
+        elif self.exchange is not None and not self.exchange.goes_by(config.archive):
+            self.log.warning("archive.url is changed by a restart only for what is shared: it stays where it was")
         gate_log.configure(config.log.level, config.log.format)
         self.wiring = await self.wiring.replaced(config)
         self.log.info("configuration reloaded")

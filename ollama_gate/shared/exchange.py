@@ -118,6 +118,10 @@ class Exchange:
         """Seconds for which nothing was told and heard; 0 while it works."""
         return self._clock() - self._works_since if self.problem else 0.0
 
+    def goes_by(self, section: archive.Archive) -> bool:
+        """Whether the database of this section is the one that is shared."""
+        return section.place() == self._section.place()
+
     async def start(self) -> None:
         """Exchange once, so that keys and what they have used are known, and then again and again."""
         try:

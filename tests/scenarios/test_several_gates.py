@@ -17,15 +17,18 @@ from ollama_gate.access.quotas import Usage
 from ollama_gate.app import Gate
 from ollama_gate.archive.schema import key as key_table
 from ollama_gate.cli import main
-from ollama_gate.config.archive import archive_url
+from ollama_gate.config.archive import Archive, archive_url
 from ollama_gate.config.server import Shared
 from ollama_gate.errors import ConfigError
+from ollama_gate.observe import log
 from ollama_gate.rehearsal import Rehearsal
 from ollama_gate.shared.exchange import Exchange
-from support.archives import KINDS, database_url, needs_postgresql, opened, through
+from support.archives import database_url, needs_postgresql, opened, through, url
 from support.gate import metric, running_gate
 from support.http import Reply, ask
 from support.keyring import bearer
+
+__all__ = ("url",)
 
 HELLO = {
     "model": "rehearsal-go",
@@ -33,12 +36,6 @@ HELLO = {
     "stream": False,
     "options": {"num_predict": 2},
 }
-
-
-@pytest.fixture(params=KINDS)
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    async with database_url(request.param, tmp_path) as address:
-        yield address
 
 
 @dataclass(slots=True)
@@ -233,13 +230,22 @@ async def test_a_gate_that_others_can_reach_is_never_open_for_want_of_shared_key
 
 
 @pytest.mark.slow
-async def test_sharing_begins_and_ends_with_a_restart_only(tmp_path: Path, written_log: io.StringIO) -> None:
+async def test_sharing_begins_and_ends_with_a_restart_only(
+    tmp_path: Path, written_log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "configure", lambda *_: None)  # a reload would write elsewhere from there on
     url = str(tmp_path / "archive.db")
     key = await Operator(tmp_path, url).new_key("laptop")
     async with Rehearsal() as ollama, gate_at(ollama, url, tmp_path) as gate:
-        off = gate.config.model_copy(update={"shared": Shared()})
-        assert await gate.reload(lambda: off)
-        assert "shared.enabled is changed by a restart only" in written_log.getvalue()
+        on, off = gate.config, gate.config.model_copy(update={"shared": Shared()})
+        other = on.model_copy(update={"archive": Archive(url=str(tmp_path / "other.db"))})
+        for config in (off, off, on, other, on):
+            assert await gate.reload(config.model_copy)
+        told = [line["event"] for line in map(json.loads, written_log.getvalue().splitlines())]
+        assert [event for event in told if "restart only" in event] == [
+            *["shared.enabled is changed by a restart only"] * 2,
+            "archive.url is changed by a restart only for what is shared: it stays where it was",
+        ]
         await share(gate)
         assert (await chat(gate, key)).status == 200
         assert (await ask(gate.address, "POST", "/api/chat", HELLO)).status == 401
