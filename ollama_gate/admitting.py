@@ -43,6 +43,7 @@ from ollama_gate.upstream.client import Upstream
 # An enum's members are slow to get (Python 3.11).
 _LOAD, _UNLOAD, _REMOTE = Control.LOAD, Control.UNLOAD, Mode.REMOTE
 
+_MOST_DEMANDS: Final = 1024
 _Merge = Callable[[float, float], float]
 
 GUARD_EVERY: Final = 15.0
@@ -149,7 +150,26 @@ class Admission:
             self._log.warning("memory of this model is a guess", model=card.key, why=str(odd))
             return Demand.guess(card.size, num_ctx)
 
+    def _forget(self) -> None:
+        """Let go of models that Ollama no longer lists and nothing here holds: digests come and go for ever."""
+        known = self._catalog.known()
+        if not known:
+            return  # the list is being read anew
+        listed, keys = {card.runner: card for card in known}, {card.key for card in known}
+        left = self.gatekeeper.scheduler.forget(listed)
+        self._cards = {
+            runner: card if card.key in keys else listed.get(runner, card)  # by a name that Ollama still has
+            for runner, card in self._cards.items()
+            if runner in left
+        }
+        self._shared.forget(left)
+        digests = {card.digest for card in (*known, *self._cards.values())}
+        self._demands = {key: demand for key, demand in self._demands.items() if key[0] in digests}
+        if len(self._demands) > _MOST_DEMANDS:
+            self._demands.clear()  # somebody loads past the gate with ever new windows
+
     async def _residents(self) -> Sequence[Reported]:
+        self._forget()
         rows = await self._catalog.residents()
         for row in rows:
             if not isinstance(name := row.get("model"), str) or not name:

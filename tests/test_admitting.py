@@ -1,5 +1,6 @@
 """Admission put to work: what the configuration's keys make of a model's memory and of the limit."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -8,12 +9,13 @@ import structlog
 from ollama_gate.admission.launching import memory_policy
 from ollama_gate.admission.memory import Footprint
 from ollama_gate.admitting import Admission
-from ollama_gate.catalog.card import card_from_show
+from ollama_gate.catalog.card import ModelCard, card_from_show
 from ollama_gate.catalog.catalog import Catalog
 from ollama_gate.config import Config
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.policies import Policies
-from ollama_gate.requests import Json
+from ollama_gate.requests import Control, Json
+from ollama_gate.tasks import spawn
 from ollama_gate.upstream.client import Upstream, UpstreamSettings
 from support.shows import PUBLISHED
 
@@ -113,3 +115,70 @@ async def test_a_gpu_is_seen_by_the_video_memory_in_use(configured: Any, size_vr
     assert one.gatekeeper.scheduler.ledger.policy.counts_host == (gpus == 0)
     assert demand.plan is not None
     assert demand.plan.gpus == gpus
+
+
+def named(digest: str, show: Json = PUBLISHED["llama-8b"]) -> ModelCard:
+    return card_from_show(f"key-{digest}", f"name-{digest}", digest, show, size=5 * GIB)
+
+
+async def test_models_that_are_no_longer_listed_are_forgotten_unless_something_holds_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ollama = Ps()
+    one = admission(ollama)
+    applied = Policies(Config()).for_card(named("x"))
+    listed: list[ModelCard] = []
+    monkeypatch.setattr(Catalog, "known", lambda _: listed)
+    for number in range(300):  # each digest is pulled, used once, and replaced by the next
+        card = named(str(number))
+        listed[:] = [card]
+        async with one.lease(card, applied, "client", Control.NONE) as lease:
+            lease.failed()
+        await one._residents()
+    assert len(one._cards) == len(one._demands) == len(one.gatekeeper.scheduler.queues) == 1
+    assert one._shared._kinds.keys() == {"299"}
+
+    running, waiting, loaded = named("running"), named("waiting"), named("loaded")
+    async with one.lease(loaded, applied, "client", Control.NONE) as lease:
+        lease.answered()
+    await one.lease(running, applied, "client", Control.NONE).__aenter__()
+    first = one.lease(waiting, applied, "client", Control.NONE)
+    await first.__aenter__()
+    second = spawn(one.lease(waiting, applied, "client", Control.NONE).__aenter__(), name="waiting")
+    await asyncio.sleep(0)
+    await one._residents()
+    assert one._cards.keys() == {"299", "running", "waiting", "loaded"}
+    assert one._called("loaded") == "name-loaded"
+    listed.clear()
+    await one._residents()
+    assert len(one._cards) == 4, "an empty list is one that is being read"
+    first.leave()
+    lease = await second
+    lease.leave()
+    assert one.gatekeeper.scheduler.queues["waiting"].running == 0
+    one.gatekeeper.close()
+
+
+async def test_a_runner_is_called_by_a_name_that_ollama_still_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = {**PUBLISHED["llama-8b"], "modelfile": "FROM /models/blobs/sha256-aa\n"}
+    gone, there = named("gone", file), named("there", file)
+    assert gone.runner == there.runner
+    one = admission()
+    listed = [there, gone]
+    monkeypatch.setattr(Catalog, "known", lambda _: listed)
+    async with one.lease(gone, Policies(Config()).for_card(gone), "client", Control.NONE) as lease:
+        lease.answered()
+    assert one._called(gone.runner) == "name-gone"
+    del listed[1]
+    await one._residents()
+    assert one._called(gone.runner) == "name-there"
+
+
+async def test_ever_new_windows_of_one_model_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, card = admission(), named("x")
+    monkeypatch.setattr(Catalog, "known", lambda _: [card])
+    monkeypatch.setattr("ollama_gate.admitting._MOST_DEMANDS", 5)
+    for num_ctx in range(1000, 1100):
+        one._demand(card, num_ctx)
+        await one._residents()
+        assert len(one._demands) <= 5

@@ -10,7 +10,7 @@ seconds for busy models makes them stop taking requests, so that even under stea
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from ollama_gate.admission import refusals
@@ -69,7 +69,7 @@ class Scheduler:
 
     @property
     def queues(self) -> dict[str, SlotQueue]:
-        """The queue of every model that was ever asked for; not to be changed."""
+        """The queue of every model that was asked for and not forgotten since; not to be changed."""
         return self._queues
 
     @property
@@ -88,6 +88,14 @@ class Scheduler:
         for line in self._queues.values():
             line.policy = queue
         self._pump_line(now)
+
+    def forget(self, listed: Collection[str]) -> set[str]:
+        """Let go of models that are neither listed, loaded, run nor waited for; returns those that are left."""
+        held = {holding.model for holding in self.ledger}
+        for model, queue in list(self._queues.items()):
+            if not (queue.running or queue.waiting or model in held or model in listed):
+                del self._queues[model]
+        return {*listed, *held, *self._queues}
 
     def arrive(self, ticket: Ticket, now: float) -> None:
         """A request asks for a slot and, if need be, memory; it is started, refused, or waits when this returns."""

@@ -9,7 +9,7 @@ well.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from ollama_gate.admission.hold import Hold
@@ -62,6 +62,11 @@ class SharedRunners:
         kinds.add(is_native(card))
         if len(kinds) > 1:
             self.mixed.add(card.runner)
+
+    def forget(self, left: Collection[str]) -> None:
+        """Let go of all runners but those that are left."""
+        self._kinds = {runner: kinds for runner, kinds in self._kinds.items() if runner in left}
+        self.mixed &= self._kinds.keys()
 
     def hold(self, card: ModelCard, lease: Hold, *, slots: int) -> Hold:
         """The lease on a mixed runner, made to wait where that has to be loaded anew for it, or is for another.

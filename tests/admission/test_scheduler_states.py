@@ -243,6 +243,15 @@ class Admission(RuleBasedStateMachine):
         asked_at, reported = self.snapshots.pop(0)
         self.scheduler.reconcile(reported, asked_at, self.now)
 
+    @rule(listed=st.sets(st.sampled_from(sorted(MODELS))))
+    def models_are_no_longer_listed(self, listed: set[str]) -> None:
+        left = self.scheduler.forget(listed)
+        assert listed <= left
+        assert {
+            ticket.model for ticket in (*self.waiting, *self.running) if ticket.control is not Control.UNLOAD
+        } <= left
+        assert set(self.scheduler.queues) <= left
+
     @rule()
     def guard_hears_nothing(self) -> None:
         self.scheduler.unheard(self.now, "no list")
