@@ -3,9 +3,11 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import httpx
 import ollama
 import pytest
 from served import Served
+from streams import until_it_fails
 
 OPTIONS = {"num_predict": 8, "temperature": 0, "seed": 1}
 HELLO = [{"role": "user", "content": "Say hello."}]
@@ -166,3 +168,16 @@ async def test_async_generate_embed_and_refusal(async_client: ollama.AsyncClient
     with pytest.raises(ollama.ResponseError) as refused:
         await async_client.chat(served.chat, [{"role": "user", "content": LONG}])
     assert refused.value.status_code == 400
+
+
+@pytest.mark.usefixtures("rehearsed")
+@pytest.mark.parametrize("fault", ["no_done", "dies", "close"])
+def test_a_stream_without_its_last_line_is_no_whole_answer(served: Served, fault: str) -> None:
+    """By itself this client takes what it has for the answer when a stream just ends."""
+    client = ollama.Client(host=served.url, headers={"x-rehearsal-fault": f"{fault}:after=2"})
+    stream = client.chat(served.chat, HELLO, options=OPTIONS, stream=True)
+    lost = httpx.RemoteProtocolError if fault == "close" else ollama.ResponseError
+    came, failure = until_it_fails(stream, lost)
+    assert isinstance(failure, lost)
+    assert [part.done for part in came] == [False, False]
+    client._client.close()  # noqa: SLF001 - it has no close of its own

@@ -50,7 +50,7 @@ from ollama_gate.upstream.client import Upstream
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.overflow import overflow_of
-from ollama_gate.upstream.relay import Passage, give_back, relay, relay_whole
+from ollama_gate.upstream.relay import Passage, give_back, relay, relay_marked, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
 from ollama_gate.wire.body import encode_json
 from ollama_gate.wire.ndjson import BLIND, StreamEnd, TailObserver
@@ -131,9 +131,11 @@ class Pipeline:
                     return await relay(
                         request, await sending, turn=turn, observer=BLIND, passage=passage, clock=self._clock
                     )
+                marked = inference.kind is not Kind.EMBED and not inference.body.get("_debug_render_only")
                 if lane.writer is None:
                     answer = await sending
-                    hand_on = relay if inference.stream and answer.status == 200 else relay_whole
+                    streamed = inference.stream and answer.status == 200
+                    hand_on = (relay_marked if marked else relay) if streamed else relay_whole
                     response = await hand_on(
                         request, answer, turn=turn, observer=observer, passage=passage, clock=self._clock
                     )
@@ -151,7 +153,6 @@ class Pipeline:
                     if inference.stream:
                         response = await translation.stream(sending)
                     else:
-                        marked = inference.kind is not Kind.EMBED and not inference.body.get("_debug_render_only")
                         response = await translation.whole(await sending, marked=marked)
             finally:
                 lease.leave()

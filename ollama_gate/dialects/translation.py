@@ -11,6 +11,7 @@ from ollama_gate.dialects.go_fields import bad_request
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import AnswerFacts, Control, InferenceRequest, Json, Kind
 from ollama_gate.window import Ending, ending
+from ollama_gate.wire.ndjson import error_text
 
 JSON_HEADERS: Final[Mapping[str, str]] = MappingProxyType({"Content-Type": "application/json"})
 """As Ollama sends with a translated whole answer."""
@@ -254,8 +255,7 @@ def text_of(holder: Mapping[str, Any], key: str) -> str:
 
 def failure_of(chunk: Mapping[str, Any]) -> str | None:
     """What an error line inside a native stream says; None for an ordinary chunk."""
-    failure = chunk.get("error")
-    return failure if failure is None or isinstance(failure, str) else str(failure)
+    return error_text(chunk.get("error"))
 
 
 def unix_seconds(timestamp: Any, otherwise: int) -> int:

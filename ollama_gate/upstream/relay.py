@@ -2,25 +2,32 @@
 
 Every way out runs the same cleanup: the connection to Ollama is given back when its answer was read to the end, and cut
 otherwise, so that Ollama stops working when nobody listens any more. A stream that Ollama breaks off is broken off for
-the client too: an end that looks clean would be a lie.
+the client too: an end that looks clean would be a lie. Ollama itself tells that lie where a model repeats one token
+over and over (`llm/llama_server.go:Completion`, v0.33: no error, and no last line).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
+import orjson
 from aiohttp import web
 
-from ollama_gate.errors import UpstreamError
+from ollama_gate.errors import UpstreamBroken, UpstreamError
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.connection import Answer
-from ollama_gate.upstream.outlet import NOTHING_LEFT, opened
+from ollama_gate.upstream.outlet import NOTHING_LEFT, Outlet, opened
 from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd
 
 _STREAMING, _OVER = Phase.STREAMING, Phase.DONE  # an enum's members are slow to get (Python 3.11)
 _WHOLE: Final = 1 << 20
 """Longest answer, in bytes, that is handed on in one piece."""
+
+NO_END_MARK: Final = (
+    "the answer ended without its end mark, as Ollama's do when a model repeats one token over and over"
+)
 
 
 class Observer(Protocol):
@@ -61,11 +68,12 @@ async def relay(
     observer: Observer,
     passage: Passage,
     clock: Callable[[], float],
+    marked: bool = False,
 ) -> web.StreamResponse:
     """Hand an answer on unchanged: status, reason phrase, headers and bytes.
 
     A client that leaves is noted in the turn; an answer that Ollama breaks off is noted there too, and the client's
-    connection is aborted.
+    connection is aborted, or ended behind an error line where Ollama ended the answer without saying that it is whole.
 
     Args:
         request: the client's request.
@@ -74,6 +82,7 @@ async def relay(
         observer: sees what passes.
         passage: is filled in.
         clock: steady seconds.
+        marked: whether it is a stream whose last line says that it is whole (`done`), or what failed.
     """
     response = NOTHING_LEFT
     try:
@@ -99,6 +108,9 @@ async def relay(
                     await answer.changed()  # nothing can have come while nothing was waited for
             data = answer.take()
         passage.whole = True
+        if marked and answer.length is None and not (end := passage.end(observer)).done and end.error is None:
+            await _break_off(request, outlet, data, turn)
+            return response
         if (slow := outlet.end(data)) is not None:
             await slow
         turn.phase = _OVER
@@ -110,6 +122,10 @@ async def relay(
     finally:
         give_back(answer, whole=passage.whole)
     return response
+
+
+relay_marked: Final = partial(relay, marked=True)
+"""The same for a stream of Ollama's inference: its last line says that it is whole, or what failed."""
 
 
 async def relay_whole(
@@ -149,6 +165,17 @@ async def relay_whole(
     except ConnectionError:
         turn.left = True
     return outlet.response
+
+
+async def _break_off(request: web.BaseRequest, outlet: Outlet, before: bytes, turn: Turn) -> None:
+    """Send an error line, in Ollama's own form, and end the connection without the last chunk."""
+    failure = UpstreamBroken(NO_END_MARK)
+    turn.failed(failure)
+    line = orjson.dumps({"error": f"the model's answer broke off: {failure}"}) + b"\n"
+    if (slow := outlet.write(before + line)) is not None:
+        await slow
+    if request.transport is not None:
+        request.transport.close()  # what is buffered is sent first
 
 
 def abort(request: web.BaseRequest) -> None:

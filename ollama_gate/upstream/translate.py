@@ -19,9 +19,9 @@ from ollama_gate.tasks import spawn
 from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.outlet import SERVER, Outlet, begun
-from ollama_gate.upstream.relay import Observer, Passage, give_back
+from ollama_gate.upstream.relay import NO_END_MARK, Observer, Passage, give_back
 from ollama_gate.window import ending
-from ollama_gate.wire.ndjson import LineSplitter
+from ollama_gate.wire.ndjson import LineSplitter, error_text
 
 SIGNS_EVERY: Final = 15.0
 """Seconds of silence after which a sign of life is sent; agents give up after 300."""
@@ -172,8 +172,7 @@ class Translation:
         if not isinstance(native, dict):
             raise UpstreamBroken("Ollama's answer is not a JSON object")
         if marked and native.get("done") is not True:
-            said = native.get("error")
-            raise UpstreamBroken(said if isinstance(said, str) else "the answer ended without its end mark")
+            raise UpstreamBroken(error_text(native.get("error")) or NO_END_MARK)
         writer = await self._make_writer()
         try:
             written = writer.whole(native)
@@ -263,7 +262,7 @@ class Translation:
                 out.append(translate(_chunk(rest)))
             end = opened.writer.finish()
             if end is None:
-                raise UpstreamBroken("the answer ended without its end mark")
+                raise UpstreamBroken(NO_END_MARK)
             passage.whole = True
             opened.lifeline.stop()
             out.append(end)
@@ -319,9 +318,7 @@ def _chunk(line: bytes) -> dict[str, Any]:
 def _message(body: bytes, answer: Answer) -> str:
     """Ollama's error text, whatever shape it came in."""
     try:
-        error = orjson.loads(body).get("error")
+        said = error_text(orjson.loads(body).get("error"))
     except (orjson.JSONDecodeError, AttributeError):
-        error = None
-    if isinstance(error, str) and error:
-        return error
-    return body.decode("utf-8", "replace")[:1000] or f"{answer.status} {answer.reason.decode('latin-1')}"
+        said = None
+    return said or body.decode("utf-8", "replace")[:1000] or f"{answer.status} {answer.reason.decode('latin-1')}"

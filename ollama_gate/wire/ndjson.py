@@ -140,9 +140,7 @@ def _fields(part: bytes | bytearray) -> dict[str, Any]:
 
 
 def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
-    error, reason = fields.get("error"), fields.get("done_reason")
-    if error is not None and not isinstance(error, str):
-        error = _told(error)
+    error, reason = error_text(fields.get("error")), fields.get("done_reason")
     prompt, evaluated = fields.get("prompt_eval_count"), fields.get("eval_count")
     return StreamEnd(
         # By place: by name it takes twice as long.
@@ -155,7 +153,16 @@ def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
     )
 
 
-def _told(error: Any) -> str:
+def error_text(error: Any) -> str | None:
+    """What the `error` of a line or a body says: Ollama's is a string; an object's message, or any other value as JSON.
+
+    Args:
+        error: a decoded JSON value; None, and so None is given, where there is none.
+    """
+    if error is None or isinstance(error, str):
+        return error
+    if isinstance(error, dict) and isinstance(message := error.get("message"), str) and message:
+        return message
     try:
         return orjson.dumps(error).decode()
     except orjson.JSONEncodeError:

@@ -173,13 +173,39 @@ async def test_a_line_that_is_no_json_breaks_a_translated_stream_off(path: str, 
         assert mark not in reply.body
 
 
-async def test_a_stream_that_ends_without_done_is_no_whole_answer_on_v1_and_passes_as_it_is_on_api() -> None:
-    script = sends(STREAM_HEAD, chunk(LINES[0]), LAST_CHUNK)
-    openai = await through(script, "/v1/chat/completions")
-    native = await through(script)
-    assert not openai.complete
-    assert b"[DONE]" not in openai.body
-    assert (native.body, native.complete) == (LINES[0], True)
+async def test_a_translated_stream_that_ends_without_done_has_no_end_mark() -> None:
+    reply = await through(sends(STREAM_HEAD, chunk(LINES[0]), LAST_CHUNK), "/v1/chat/completions")
+    assert not reply.complete
+    assert b"[DONE]" not in reply.body
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[chunk(LINES[0]), LAST_CHUNK], [chunk(LINES[0]) + LAST_CHUNK], [LAST_CHUNK]],
+    ids=["in two", "at once", "nothing at all"],
+)
+async def test_a_native_stream_that_ends_without_done_ends_with_an_error_line_and_no_last_chunk(
+    parts: list[bytes],
+) -> None:
+    async with (
+        ScriptedOllama(sends(STREAM_HEAD, *parts)) as ollama,
+        running_gate(ollama.url) as gate,
+    ):
+        reply = await ask(gate.address, "POST", "/api/chat", CHAT)
+        assert metric(gate, "upstream_errors_total", kind="upstream_broken") == 1
+    *came, last = reply.body.splitlines(keepends=True)
+    assert came == [LINES[0]] * (len(parts[0]) > len(LAST_CHUNK))
+    assert "the answer ended without its end mark" in json.loads(last)["error"]
+    assert not reply.complete
+
+
+async def test_what_has_no_done_by_its_nature_ends_as_it_came() -> None:
+    """Progress of /api/pull, and what is not streamed, where `done:false` itself says that it is half an answer."""
+    pulled, half = b'{"status":"success"}\n', {"message": {"role": "assistant", "content": "x"}, "done": False}
+    streamed = await through(sends(STREAM_HEAD, chunk(pulled), LAST_CHUNK), "/api/pull")
+    at_once = await through(sends(whole(half)), stream=False)
+    assert (streamed.body, streamed.complete) == (pulled, True)
+    assert (at_once.status, at_once.json, at_once.complete) == (200, half, True)
 
 
 async def forever(got: Got, writer: asyncio.StreamWriter) -> None:

@@ -56,6 +56,25 @@ async def test_a_stream_without_a_single_line(lane: Lane) -> None:
 
 
 @lanes
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ({"code": 7, "message": "out of memory"}, "out of memory"),
+        ({"code": 7}, '{"code":7}'),
+        (["x", None], '["x",null]'),
+    ],
+)
+async def test_an_error_line_that_holds_no_text_is_told_by_its_message_or_as_json(
+    lane: Lane, error: Any, told: str
+) -> None:
+    streamed, _ = await answered(lane, STREAM_HEAD + lane.piece("Hello") + line({"error": error}) + LAST_CHUNK)
+    assert (lane.failure(streamed)["message"], lane.ended(streamed)) == (told, False)
+    at_once, _ = await answered(lane, whole({"model": "llama3.2", "error": error}), stream=False)
+    assert at_once.status == 502
+    assert at_once.json["error"]["message"].endswith(f": {told}")
+
+
+@lanes
 async def test_an_error_line_in_the_stream(lane: Lane) -> None:
     """Ollama's own layer loses it and ends the stream as if all were well."""
     broken = line({"error": "an error was encountered while running the model: unexpected EOF"})

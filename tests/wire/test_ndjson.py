@@ -118,6 +118,7 @@ def test_an_error_that_is_the_whole_body_is_read() -> None:
     assert end.error is not None
     assert "server busy" in end.error
     assert observed([b'{"error":{"code":400}}']).error == '{"code":400}'
+    assert observed([b'{"error":{"code":400,"message":"no"}}']).error == "no"
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"Ollama is running", b"[1]\n", b"null", b'{"done":true,"eval_count":'])
