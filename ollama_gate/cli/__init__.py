@@ -28,12 +28,14 @@ class NoAnswer(click.ClickException):
     """The gate, Ollama or a database did not answer, or not as expected."""
 
     exit_code = NO_ANSWER
+    word = "no_answer"
 
 
 class Unusable(click.ClickException):
     """The configuration or an argument cannot be used."""
 
     exit_code = UNUSABLE
+    word = "unusable"
 
     def show(self, file: object = None) -> None:  # noqa: ARG002  click's signature
         """Write every problem on a line of its own."""
@@ -69,11 +71,30 @@ class Commands(click.Group):
             raise click.UsageError(f"{unknown.message} Did you mean {near[0]!r}?", ctx) from unknown
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run it; a configuration that cannot be used is an answer, not a traceback."""
+        """Run it; what cannot be done is an answer, not a traceback, and an answer in JSON where that was asked for."""
+        as_json = "--json" in ctx.args  # they are those of the command, and are gone once it runs
         try:
             return super().invoke(ctx)
         except ConfigError as error:
-            raise Unusable(str(error)) from error
+            unusable = Unusable(str(error))
+            raise (_in_json(unusable) if as_json else unusable) from error
+        except click.ClickException as error:
+            if as_json:
+                raise _in_json(error) from error
+            raise
+        except click.Abort as error:
+            if as_json:
+                raise _in_json(click.ClickException("a question was not answered with yes")) from error
+            raise
+
+
+def _in_json(error: click.ClickException) -> click.exceptions.Exit:
+    """Write an error for programs, where the command's JSON would have stood, and give the way out."""
+    from ollama_gate.cli.output import write_json  # noqa: PLC0415 - only for a mistake
+
+    word = "usage" if isinstance(error, click.UsageError) else getattr(error, "word", "failed")
+    write_json({"error": {"code": word, "message": error.format_message(), "exit_code": error.exit_code}})
+    return click.exceptions.Exit(error.exit_code)
 
 
 def _loaded(module: str) -> ModuleType:

@@ -250,6 +250,7 @@ class NothingFound(click.ClickException):
     """There is nothing of what was asked for."""
 
     exit_code = FINDINGS
+    word = "not_found"
 
     def show(self, file: object = None) -> None:  # noqa: ARG002  click's signature
         """Say so, without calling it an error."""

@@ -22,7 +22,7 @@ def diagnose(config: Config, seen: Seen, around: Surroundings) -> list[Finding]:
         fix = "run this on Ollama's machine, as root or as the user that Ollama runs as, or name upstream.log"
         findings.append(Finding(Level.NOTE, "Ollama", what, fix))
     else:
-        findings += _settings(config, around.environment, around.source)
+        findings += _settings(config, around.environment, around)
         findings += _habits(around.environment)
     findings += _ways_past(around)
     findings += _spills(seen)
@@ -42,7 +42,7 @@ def heard(status: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(Level.NOTE, str(model.get("name")), what, "docs/counting.md says what is missing")
 
 
-def _settings(config: Config, environment: Mapping[str, str], source: str) -> Iterator[Finding]:
+def _settings(config: Config, environment: Mapping[str, str], around: Surroundings) -> Iterator[Finding]:
     """Where the gate was told other settings than Ollama has; memory is planned with them."""
     upstream, memory = config.upstream, config.memory
     flash = environment.get("OLLAMA_FLASH_ATTENTION", "")
@@ -60,12 +60,17 @@ def _settings(config: Config, environment: Mapping[str, str], source: str) -> It
         told.append(("OLLAMA_FLASH_ATTENTION", "upstream.flash_attention", _yes(flash), upstream.flash_attention))
     for variable, key, there, here in told:
         if there is not None and there != here:
+            told_by = f"{variable} in {around.source}"
+            if not environment.get(variable):
+                if around.program != "ollama":
+                    continue
+                told_by = f"Ollama's default: {variable} is not set in {around.source}"
             written = f'"{there}"' if isinstance(there, str) else str(there).lower()
-            what = f"is {there} there ({variable} in {source}) and {here} here: memory and slots are planned wrong"
+            what = f"is {there} there ({told_by}) and {here} here: memory and slots are planned wrong"
             yield Finding(Level.ERROR, key, what, f"{key.partition('.')[2]} = {written}, or change it for Ollama")
     cache = _whole(environment, "LLAMA_ARG_CACHE_RAM")
     if cache is not None and cache >= 0 and cache * _MIB != memory.host_cache_per_model:
-        what = f"LLAMA_ARG_CACHE_RAM is {cache} MiB there ({source})"
+        what = f"LLAMA_ARG_CACHE_RAM is {cache} MiB there ({around.source})"
         yield Finding(Level.WARNING, "memory.host_cache_per_model", what, f'host_cache_per_model = "{cache}MiB"')
 
 

@@ -42,6 +42,8 @@ class Surroundings:
     """Ollama's OLLAMA_* and LLAMA_ARG_* settings."""
     source: str = ""
     """Where they were read."""
+    program: str = "ollama"
+    """Whose they are. Of another one (docker-proxy, a tunnel, the rehearsal) only what is set tells anything."""
     listens: tuple[str, ...] = ()
     """Addresses at which Ollama's port is listened on."""
     connected: tuple[str, ...] = ()
@@ -71,10 +73,11 @@ def look_around(ollama: Address, gate: Address, *, log: str | None = None, proc:
     gates = {owners[one.inode] for one in at_gate if one.inode in owners}
     pids = [owners[one.inode] for one in listening if one.inode in owners]
     unit = _unit("ollama")
-    environment, source = _environment(proc, pids, unit, log)
+    environment, source, program = _environment(proc, pids, unit, log)
     return Surroundings(
         environment=environment,
         source=source,
+        program=program,
         listens=tuple(sorted({one.local for one in listening})),
         connected=tuple(sorted(_named(proc, to_ollama, owners, gates | {os.getpid()}))),
         open_files=_open_files(proc, gates),
@@ -141,19 +144,20 @@ def _open_files(proc: Path, gates: Iterable[int]) -> int | None:
 
 def _environment(
     proc: Path, pids: Iterable[int], unit: Mapping[str, str], log: str | None
-) -> tuple[dict[str, str] | None, str]:
-    """Ollama's settings from the first place that may be read: its process, its unit, its log."""
+) -> tuple[dict[str, str] | None, str, str]:
+    """Ollama's settings from the first place that may be read: its process, its unit, its log; and whose they are."""
     for pid in pids:
         with suppress(OSError):
             raw = (proc / str(pid) / "environ").read_bytes().split(b"\0")
             pairs = (one.decode("utf-8", "replace").partition("=") for one in raw)
-            return _settings((name, value) for name, _, value in pairs), f"/proc/{pid}/environ"
+            program = (proc / str(pid) / "comm").read_text().strip()
+            return _settings((name, value) for name, _, value in pairs), f"/proc/{pid}/environ", program
     if unit.get("LoadState") == "loaded":
         with suppress(ValueError):
             pairs = (one.partition("=") for one in shlex.split(unit.get("Environment", "")))
-            return _settings((name, value) for name, _, value in pairs), "the unit ollama"
+            return _settings((name, value) for name, _, value in pairs), "the unit ollama", "ollama"
     told = _last_start(log) if log is not None and not log.startswith("journald:") else None
-    return (told, log or "") if told is not None else (None, "")
+    return (told, log or "", "ollama") if told is not None else (None, "", "ollama")
 
 
 def _settings(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -56,7 +56,17 @@ def test_settings_that_agree_are_no_finding() -> None:
 def test_a_setting_that_differs_is_an_error(environment: dict[str, str], about: str) -> None:
     [(level, told)] = found(environment)
     assert level == "error"
-    assert told.startswith(about)
+    assert told.startswith(f"{about} ({next(iter(environment))} in x)")
+
+
+def test_a_default_that_differs_is_told_as_one_and_only_of_an_ollama() -> None:
+    """A port forwarder's environment, or the rehearsal's, says nothing by what it does not set."""
+    config = {"upstream": {"num_parallel": 2}}
+    [(level, told)] = found({}, config=config)
+    assert level == "error"
+    assert "is 1 there (Ollama's default: OLLAMA_NUM_PARALLEL is not set in x) and 2 here" in told
+    assert found({}, config=config, program="docker-proxy") == []
+    assert len(found({"OLLAMA_NUM_PARALLEL": "3"}, config=config, program="docker-proxy")) == 1
 
 
 @pytest.mark.parametrize(

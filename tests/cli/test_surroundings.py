@@ -52,7 +52,7 @@ def _no_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_process_that_listens_tells_its_environment(tmp_path: Path) -> None:
     around = look_around(OLLAMA, GATE, proc=machine(tmp_path))
     assert around.environment == {"OLLAMA_NUM_PARALLEL": "4"}
-    assert around.source == "/proc/10/environ"
+    assert (around.source, around.program) == ("/proc/10/environ", "ollama")
 
 
 def test_who_is_connected_past_the_gate_is_named(tmp_path: Path) -> None:
