@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ollama_gate.config import Config
-from ollama_gate.rehearsal import Rehearsal, Settings
+from ollama_gate.rehearsal import Fault, Rehearsal, Settings
 from support.agents import (
     CLAUDE_HEADERS,
     CODEX_HEADERS,
@@ -155,6 +155,19 @@ async def test_point_15_no_stream_ends_cleanly_without_its_end_mark(lane: Lane) 
         assert not reply.complete
         assert not lane.ended(reply)
         assert lane.failure(reply)
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+async def test_point_15_nor_does_a_native_one_when_ollama_itself_ends_it_so(path: str) -> None:
+    """The rehearsal, like Ollama when a model repeats a token: a last chunk, and no `done:true` before it."""
+    body = {"model": MODEL, "prompt": "write 9 tokens", "messages": [{"role": "user", "content": "write 9 tokens"}]}
+    async with front(faults=(Fault("no_done", after=3),)) as line:
+        cut = await line.straight(path, body)
+        reply = await line.ask(path, body)
+    assert (cut.complete, b'"done":true' in cut.body) == (True, False)
+    assert not reply.complete
+    assert "end mark" in json.loads(reply.body.splitlines()[-1])["error"]
+    assert reply.body.count(b'"done":false') == 3
 
 
 async def test_point_23_a_conversations_two_requests_at_once_share_one_slot_in_order() -> None:
