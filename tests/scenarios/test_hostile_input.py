@@ -41,8 +41,9 @@ def named(path: Path) -> str:
 
 
 def assert_answered(reply: Reply) -> None:
-    """An answer that is whole, and no fault of the gate's."""
-    assert reply.complete, reply
+    """An answer that is whole, or says that Ollama's was not, and no fault of the gate's."""
+    # Of 40 equal letters the rehearsal makes as many equal tokens, and then it stops as Ollama does.
+    assert reply.complete or b"the answer ended without its end mark" in reply.body, reply
     assert b"internal_error" not in reply.body, reply.body
     assert reply.header("Set-Cookie") is None
     assert reply.header("X-Injected") is None
