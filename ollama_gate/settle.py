@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from ollama_gate.observe import log as gate_log
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.turn import Phase, Turn
+from ollama_gate.upstream.overflow import of_a_run
 from ollama_gate.upstream.relay import Passage
 from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd, TailObserver
@@ -42,8 +43,9 @@ class Settler:
         try:
             end = passage.end(observer) if passage.bytes else None
             if turn.caller is not None:
-                reported = None if end is None else end.prompt_eval_count
-                turn.caller.settle(reported, evaluated=turn.evaluated)
+                reported, error = (None, None) if end is None else (end.prompt_eval_count, end.error)
+                evaluated = turn.evaluated or (error is not None and of_a_run(error))
+                turn.caller.settle(reported, evaluated=evaluated)
             ended = None
             if end is not None and end.done:
                 ended = str(ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit))

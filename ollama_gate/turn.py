@@ -73,7 +73,7 @@ class Turn:
     """The client went away."""
     sent_at: float | None = None
     evaluated: bool = False
-    """It was sent, and Ollama may have evaluated its prompt: it was there and gave no error in place of an answer."""
+    """It was sent, and Ollama may have evaluated its prompt: it was there and did not begin with an error."""
     count_seconds: float | None = None
     wait_seconds: float | None = None
     notes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Ollama's own words for "does not fit", understood.
+"""Ollama's own words for "does not fit", and for a model that failed at work, understood.
 
 With `truncate:false` llama-server refuses a prompt that fills its slot, and Ollama hands its JSON on inside a string
 (`llm/llama_server.go:statusErrorMessage`, v0.33). A client gets one clear refusal from the gate instead, whoever
@@ -22,6 +22,9 @@ _EMBED_TEXTS: Final = (
 )
 _MLX: Final = re.compile(r"input length \((\d+) tokens\) exceeds the model's maximum context length \((\d+) tokens\)")
 
+_OF_A_RUN: Final = ("error was encountered while running the model", "embedding contains NaN or Inf values")
+"""What is said only of prompts that a model had begun with (`llm/llama_server.go:Completion`, `Chat`; v0.33)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
@@ -41,6 +44,14 @@ async def overflow_of(answer: Answer) -> Overflow | None:
     if answer.status not in (400, 500) or answer.length is None or answer.length > _SMALL:
         return None
     return understand(await answer.read())
+
+
+def of_a_run(error: str) -> bool:
+    """Whether an error is that of a model that had begun with the prompt, so that its work was not for nothing.
+
+    All others say no before: a wrong request, a model that is not there or cannot be loaded, a full queue.
+    """
+    return any(text in error for text in _OF_A_RUN)
 
 
 def understand(body: bytes) -> Overflow | None:

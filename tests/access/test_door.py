@@ -18,6 +18,7 @@ from support.cases import Front, front
 from support.gate import config_for, running_gate
 from support.http import ask
 from support.keyring import add_key, bearer
+from support.waiting import until
 
 CHAT = {"model": "qwen2.5:0.5b", "messages": [{"role": "user", "content": "hi"}], "stream": False}
 MANAGES = [
@@ -204,6 +205,32 @@ async def test_a_prompt_that_ollama_did_not_evaluate_is_given_back(keys: Path, p
     assert (failed.status, whole.status, silent.status) == (500, 200, 503)
     assert (after_an_error, after_silence) == (0, spent)
     assert spent > 0
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    ("fault", "stream", "status", "kept"),
+    [
+        (Fault("busy", path="/api/chat", times=1), False, 503, False),
+        (Fault("status", path="/api/chat", status=400, times=1), False, 400, False),
+        (Fault("dies", path="/api/chat", times=1), False, 500, True),
+        (Fault("dies", path="/api/chat", times=1), True, 500, True),
+        (Fault("dies", path="/api/chat", after=3, times=1), False, 500, True),
+        (Fault("dies", path="/api/chat", after=3, times=1), True, 200, True),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Fault) else str(value),
+)
+async def test_a_prompt_that_a_model_failed_on_is_given_back_only_where_it_had_not_begun(
+    keys: Path, path: str, fault: Fault, *, stream: bool, status: int, kept: bool
+) -> None:
+    text = add_key(keys, limits={"tokens_per_minute": 5000})
+    async with guarded(keys, faults=(fault,)) as line:
+        window = line.gate.entrance.door.quotas.of(read(keys)[0].keys[0]).tokens_minute
+        reply = await chat(line, bearer(text), path=path, stream=stream)
+        await until(lambda: not line.gate.turns)
+        used = window.used(line.gate.clock())
+    assert reply.status == status
+    assert (used > 0) == kept
 
 
 async def test_a_prompt_that_could_not_be_sent_is_given_back(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.upstream.overflow import Overflow, understand
+from ollama_gate.upstream.overflow import Overflow, of_a_run, understand
 from support.recorded import recording, recordings
 
 
@@ -73,3 +73,20 @@ def test_it_is_understood_without_its_numbers_too(error: str) -> None:
 def test_anything_else_is_something_else(raw: bytes) -> None:
     assert understand(raw) is None
     assert understand(b"context length " + raw) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "run"),
+    [
+        ("an error was encountered while running the model: unexpected EOF", True),
+        ("an error was encountered while running the model: CUDA error: out of memory", True),
+        ("embedding contains NaN or Inf values", True),
+        ("model runner has unexpectedly stopped, this may be due to resource limitations or an internal error", False),
+        ("timed out waiting for llama-server to start - loading", False),
+        ("server busy, please try again.  maximum pending requests exceeded", False),
+        ("model 'x' not found", False),
+        ("", False),
+    ],
+)
+def test_only_a_model_that_had_begun_fails_at_work(error: str, *, run: bool) -> None:
+    assert of_a_run(error) is run
