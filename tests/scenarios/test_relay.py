@@ -199,6 +199,21 @@ async def test_a_native_stream_that_ends_without_done_ends_with_an_error_line_an
     assert not reply.complete
 
 
+@pytest.mark.parametrize("size", [10, 20_000, 200_000])
+@pytest.mark.parametrize("after", [True, False], ids=["done first", "done last"])
+async def test_a_long_last_line_is_an_end_mark_too(size: int, *, after: bool) -> None:
+    """The last line of /api/generate holds the prompt's tokens, `context`, between `done` and the counts."""
+    context, done = {"context": list(range(size))}, {"done": True, "done_reason": "stop"}
+    told = {"model": "llama3.2", "response": "", **(done | context if after else context | done), "eval_count": 3}
+    last = json.dumps(told, separators=(",", ":")).encode() + b"\n"
+    pieces = [chunk(last[at : at + 50_001]) for at in range(0, len(last), 50_001)]
+    script = sends(STREAM_HEAD, chunk(LINES[0]), *pieces, LAST_CHUNK)
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", "/api/generate", {"model": "llama3.2", "prompt": "hi"})
+        assert metric(gate, "output_tokens_total", model=MODEL) == 3
+    assert (reply.complete, reply.body == LINES[0] + last) == (True, True)
+
+
 async def test_what_has_no_done_by_its_nature_ends_as_it_came() -> None:
     """Progress of /api/pull, and what is not streamed, where `done:false` itself says that it is half an answer."""
     pulled, half = b'{"status":"success"}\n', {"message": {"role": "assistant", "content": "x"}, "done": False}
