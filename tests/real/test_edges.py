@@ -85,6 +85,21 @@ async def test_an_answer_ends_with_the_window_and_the_gate_says_so(model: str) -
         assert "asked output clamped to 6" in (answer.gate("note") or "")
 
 
+async def test_an_answer_that_ollama_ends_without_its_last_line_ends_so_through_the_gate_too_and_says_it() -> None:
+    model = "gemma3:270m"
+    await needed(model)
+    repeats = {"num_predict": 60, "temperature": 0, "seed": 1, "repeat_penalty": 1.0}
+    body = {"model": model, "raw": True, "prompt": ("a " * 48)[:-1], "options": repeats}
+    async with gate_before(model, WINDOW) as gate:
+        cut = await direct("POST", "/api/generate", {**body, "options": {**repeats, "num_ctx": WINDOW}})
+        assert (cut.status, cut.complete, b'"done":true' in cut.body) == (200, True, False)
+        reply = await ask(gate.address, "POST", "/api/generate", body)
+    assert (reply.status, reply.complete, b'"done":true' in reply.body) == (200, False, False)
+    *lines, last = reply.body.splitlines()
+    assert len(lines) == len(cut.body.splitlines())
+    assert b"without its end mark" in last
+
+
 async def test_nothing_that_clients_ask_for_loads_the_model_again() -> None:
     model = "gemma3:270m"
     await needed(model)
