@@ -29,8 +29,9 @@ from ollama_gate.window import Window, Wish, resolve
 _MESSAGES: Final = 120
 _TOKENS: Final = 74_000
 _GAP_TEXT: Final = 1_000_000
-_BEAT: Final = 0.001
 """Bytes counted while the loop is watched."""
+_BEAT: Final = 0.001
+"""Seconds between two looks at a loop that has nothing to do."""
 _TEXT: Final = (
     "the a of to in that is was for on with as by at this from have not are which window budget token prompt model "
     "message system answer request stream gate count template context vocabulary memory slot queue ledger lease "

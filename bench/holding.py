@@ -121,7 +121,7 @@ BODIES: Final = {
     "the same, one wide letter": Body(  # Python then takes four bytes for each
         "/api/chat", lambda: _chat([{"role": "user", "content": "word " * 1_200_000 + "\U0001f600"}])
     ),
-    "6 MB in 18 000 messages": Body("/api/chat", lambda: _chat(_talk(18_000, 40))),
+    "9 MB in 18 000 messages": Body("/api/chat", lambda: _chat(_talk(18_000, 70))),
     "4 MB in 3000 messages": Body("/api/chat", lambda: _chat(_talk(3000, 190)), row="hold messages"),
     "the same, compacted": Body("/api/chat", lambda: _chat(_talk(3000, 190), steps.LONG), row="hold messages"),
     "290 000 values": Body(

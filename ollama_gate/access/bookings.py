@@ -45,7 +45,7 @@ SPANS: Final[Mapping[str, Span]] = MappingProxyType(
         "tokens_per_day": _A_DAY,
     }
 )
-"""Every quota that gates share, by its name in `keys.Limits`."""
+"""Every quota that goes by time, by its name in `keys.Limits`: what gates share."""
 
 
 class Cell(NamedTuple):

@@ -5,7 +5,7 @@ others do is then for this machine only. As soon as a key was ever made, nobody 
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeGuard
 
 from aiohttp import web
 
@@ -156,8 +156,7 @@ class Door:
     @property
     def shut(self) -> bool:
         """Whether nobody gets in, because the keys are not known, or there are none where there have to be."""
-        ring = self._keys.ring
-        return ring is None or not (ring.keys or self._keyless)
+        return not _lets_in(self._keys.ring, keyless=self._keyless)
 
     def admit(self, request: web.BaseRequest, right: Right, path: str, *, inference: bool) -> Caller | None:
         """Let a request in.
@@ -180,7 +179,7 @@ class Door:
             raise Refused(Refusal(405, "method_not_allowed", what, headers={"Connection": "close"}))
         host = request.headers.get("Host")
         ring = self._keys.ring
-        if ring is None or not (ring.keys or self._keyless):
+        if not _lets_in(ring, keyless=self._keyless):
             if right is Right.NOTHING:
                 return None
             raise Refused(_shut())
@@ -257,6 +256,10 @@ def _foreign(host: str | None) -> Refusal:
         f"this gate is not called {(host or '')[:100]!r}; the operator can add the name to server.hosts",
         type="permission_error",
     )
+
+
+def _lets_in(ring: KeyRing | None, *, keyless: bool) -> TypeGuard[KeyRing]:
+    return ring is not None and bool(ring.keys or keyless)
 
 
 def _shut() -> Refusal:

@@ -12,9 +12,10 @@ import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from ollama_gate.access.bookings import DAY, MINUTE, SPANS, Bookings, Heard
+from ollama_gate.access.bookings import SPANS, Bookings, Heard
 from ollama_gate.access.keys import UNLIMITED, Key
 from ollama_gate.errors import Refusal, Refused
 
@@ -98,22 +99,19 @@ class Window:
                 return
 
 
-def _minute() -> Window:
-    return Window(MINUTE, 1.0)
-
-
-def _day() -> Window:
-    return Window(DAY, 600.0)
+def _window(quota: str) -> Window:
+    span = SPANS[quota]
+    return Window(span.seconds, span.slot)
 
 
 @dataclass(slots=True)
 class Usage:
     """What one key has used so far, whether or not it has limits."""
 
-    requests_minute: Window = field(default_factory=_minute)
-    requests_day: Window = field(default_factory=_day)
-    tokens_minute: Window = field(default_factory=_minute)
-    tokens_day: Window = field(default_factory=_day)
+    requests_minute: Window = field(default_factory=partial(_window, "requests_per_minute"))
+    requests_day: Window = field(default_factory=partial(_window, "requests_per_day"))
+    tokens_minute: Window = field(default_factory=partial(_window, "tokens_per_minute"))
+    tokens_day: Window = field(default_factory=partial(_window, "tokens_per_day"))
     running: int = 0
 
 

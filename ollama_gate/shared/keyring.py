@@ -43,7 +43,8 @@ def change(connection: Connection, database: Database, work: Callable[[KeyRing],
     Args:
         connection: that of the transaction.
         database: what it is connected to.
-        work: gives the ring as it shall be. What it raises leaves everything as it is.
+        work: gives the ring as it shall be. What it raises leaves everything as it is. Keys that it leaves out stay:
+            one is revoked, never taken away.
 
     Returns:
         The ring as it was.

@@ -125,6 +125,20 @@ def as_ollama_reads_it(native: Json) -> dict[str, Any]:
     return read
 
 
+def as_its_layer_makes_it(path: str, native: Json) -> dict[str, Any]:
+    """The same of what the gate makes of a request on a route of /v1, without the one thing that it adds.
+
+    Ollama's layers for responses and messages forget by what name a tool was called that gave a result.
+    """
+    read = as_ollama_reads_it(native)
+    if path in {RESPONSES, MESSAGES}:
+        called = {call[1] for message in read["messages"] for call in message["tool_calls"]}
+        for message in read["messages"]:
+            if message["role"] == "tool":
+                assert message.pop("tool_name", None) in {None, *called}
+    return read
+
+
 def calls_in(message: Json) -> list[Any]:
     """The native tool calls of a message."""
     return list(message.get("tool_calls") or ())

@@ -14,7 +14,16 @@ import pytest
 from ollama_gate.app import Gate
 from ollama_gate.errors import Refused
 from ollama_gate.requests import Kind
-from support.dialects import BROKEN, CHAT, COMPLETIONS, MESSAGES, RESPONSES, as_ollama_reads_it, normal
+from support.dialects import (
+    BROKEN,
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    RESPONSES,
+    as_its_layer_makes_it,
+    as_ollama_reads_it,
+    normal,
+)
 from support.gate import running_gate
 from support.http import Reply, ask
 from support.recorded import Recording, recording
@@ -95,11 +104,7 @@ def assert_forced(got: Got, recorded: Recording) -> None:
         del expected["think"]  # Ollama drops it later, once it knows the model
     if recorded.id == "v1-chat-max-completion-tokens":
         expected["options"] = {**expected["options"], "num_predict": 2}  # better than Ollama: it is honoured
-    read = as_ollama_reads_it(native)
-    if recorded.path in {RESPONSES, MESSAGES}:  # Ollama's layers for them forget whose a result is
-        for message in read["messages"]:
-            message.pop("tool_name", None)
-    assert read == as_ollama_reads_it(expected)
+    assert as_its_layer_makes_it(recorded.path, native) == as_ollama_reads_it(expected)
 
 
 @pytest.mark.parametrize("name", [name for name in STREAMED if name not in DIED])
