@@ -35,6 +35,8 @@ LEARNED_EVERY: Final = 30.0
 FORGET_EVERY: Final = 60.0
 _AT_ONCE: Final = 100
 """Bookings that are heard before others get their turn on the event loop."""
+_NAMED: Final = 5
+"""Rows that are no keys, of which a message says what is wrong."""
 _START_WITHIN: Final = 5.0
 """Seconds that a start waits for the first exchange."""
 _CLOSE_WITHIN: Final = 2.0
@@ -62,7 +64,7 @@ class _Read:
     versions: dict[str, int]
     usage: list[usage.Stored]
     stamp: keyring.Stamp
-    keys: Sequence[bytes] | None
+    keys: Sequence[keyring.Row] | None
     """None where they are those that were read before."""
 
 
@@ -107,11 +109,14 @@ class Exchange:
         self._database: Database | None = None
         self._ready = False
         self._stamp: keyring.Stamp | None = None
+        self._taken: KeyRing | None = None
         self._works_since = clock()
         self._learned_at = self._forgot_at = float("-inf")
         self._loop: asyncio.Task[None] | None = None
         self.problem = ""
         """Why the last exchange failed; empty when it did not."""
+        self.unreadable = ""
+        """Which keys' rows are no keys of this version; all else is shared beside them."""
 
     @property
     def behind(self) -> float:
@@ -181,7 +186,8 @@ class Exchange:
     async def _tell_and_hear(self, database: Database) -> None:
         bookings, now = self._bookings, self._wall()
         bookings.forget(now)
-        telling, heard_of, known = bookings.telling(), bookings.heard_of, self._stamp
+        # Whoever mends a row by hand may leave its revision as it is.
+        telling, heard_of, known = bookings.telling(), bookings.heard_of, None if self.unreadable else self._stamp
 
         def exchange(connection: Connection) -> _Read:
             if telling is not None:
@@ -200,8 +206,12 @@ class Exchange:
             await asyncio.sleep(0)
         bookings.heard(read.versions)
         if read.keys is not None:
-            self._ring.take_keys(await asyncio.to_thread(keyring.ring_of, read.keys))
+            found = await asyncio.to_thread(keyring.found, read.keys)
+            if found.ring != self._taken:
+                self._ring.take_keys(found.ring)
+                self._taken = found.ring
             self._stamp = read.stamp
+            self._name(found.faults)
 
     async def _forget(self, database: Database) -> None:
         with suppress(Collided):  # another gate is about it
@@ -221,6 +231,16 @@ class Exchange:
 
             await database.at_once(write, writes=True)
 
+    def _name(self, faults: Sequence[str]) -> None:
+        """Tell of rows that are no keys, once for each change of them."""
+        few = f"{'; '.join(faults[:_NAMED])}{' …' if len(faults) > _NAMED else ''}"
+        unreadable = f"keys that cannot be read open nothing (table gate_key): {few}" if faults else ""
+        if unreadable and unreadable != self.unreadable:
+            self._log.warning("shared keys that cannot be read", problem=unreadable)
+        elif self.unreadable and not unreadable:
+            self._log.info("all shared keys can be read again")
+        self.unreadable = unreadable
+
     def _works(self) -> None:
         if self.problem:
             self._log.info("shared again", before=self.problem)
@@ -239,4 +259,5 @@ class Exchange:
 
     def status(self) -> dict[str, Any]:
         """How it is doing, for the status page."""
-        return {"enabled": True, "problem": self.problem or None, "behind_seconds": round(self.behind, 1)}
+        problem = self.problem or self.unreadable or None
+        return {"enabled": True, "problem": problem, "behind_seconds": round(self.behind, 1)}

@@ -1,20 +1,37 @@
 """The keys in the database: read as a whole when one has changed, and changed one transaction after the other."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection, func, select, text
 
-from ollama_gate.access.keyfile import decode, encode
-from ollama_gate.access.keys import KeyRing
+from ollama_gate.access.keyfile import BadKeyFile, decode, encode
+from ollama_gate.access.keys import Key, KeyRing
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.schema import key
 
 Stamp = tuple[int, int]
 """What changes when a key does: how many there are, and the revision of the last change."""
 
+Row = tuple[str, bytes]
+"""A key's id, and the key as `keyfile.encode` writes it."""
+
+UNREADABLE: Final = "(cannot be read)"
+"""What a key is called whose row is not one of this version."""
+_SHOWN: Final = 16
+_LONGEST_FAULT: Final = 120
 _LOCK: Final = 0x6F6C6C616D61676B
 """Of PostgreSQL's advisory locks the one of who changes keys: "ollamagk"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The keys that are stored."""
+
+    ring: KeyRing
+    faults: tuple[str, ...]
+    """What is wrong with rows that are no keys, each by its id."""
 
 
 def stamp(connection: Connection) -> Stamp:
@@ -23,18 +40,30 @@ def stamp(connection: Connection) -> Stamp:
     return count, revision or 0
 
 
-def rows(connection: Connection) -> Sequence[bytes]:
+def rows(connection: Connection) -> Sequence[Row]:
     """Every key as it is stored, the one that was changed last at the end."""
-    return connection.scalars(select(key.c.data).order_by(key.c.revision, key.c.id)).all()
+    query = select(key.c.id, key.c.data).order_by(key.c.revision, key.c.id)
+    return [(key_id, data) for key_id, data in connection.execute(query)]
 
 
-def ring_of(stored: Iterable[bytes]) -> KeyRing:
-    """The ring of what `rows` gives.
+def found(stored: Iterable[Row]) -> Found:
+    """What `rows` gives. A row that is no key of this version stands in the ring as one that opens nothing.
 
-    Raises:
-        BadKeyFile: one of them is no key of this version.
+    So it shuts out whoever has that key and nobody else, and a ring of such rows alone is not one without keys.
     """
-    return KeyRing(tuple(one for data in stored for one in decode(data).keys))
+    keys: list[Key] = []
+    faults: list[str] = []
+    for key_id, data in stored:
+        try:
+            held = decode(data).keys
+            fault = "" if [one.id for one in held] == [key_id] else "holds no key of its own id"
+        except BadKeyFile as bad:
+            held, fault = (), str(bad)
+        if fault:
+            faults.append(f"{key_id[:_SHOWN]!r} {fault}"[:_LONGEST_FAULT])
+            held = (Key(id=key_id, name=UNREADABLE, digest=bytes(32), created=0.0, revoked=0.0),)
+        keys += held
+    return Found(KeyRing(tuple(keys)), tuple(faults))
 
 
 def change(connection: Connection, database: Database, work: Callable[[KeyRing], KeyRing]) -> KeyRing:
@@ -48,13 +77,10 @@ def change(connection: Connection, database: Database, work: Callable[[KeyRing],
 
     Returns:
         The ring as it was.
-
-    Raises:
-        BadKeyFile: what is stored is not of this version.
     """
     if database.file is None:  # SQLite has one writer
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    before = ring_of(rows(connection))
+    before = found(rows(connection)).ring
     known = frozenset(before.keys)
     changed = [one for one in work(before).keys if one not in known]
     if changed:

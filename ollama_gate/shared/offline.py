@@ -19,12 +19,11 @@ def read(section: archive.Archive) -> KeyRing:
     Raises:
         NotMigrated: its tables are not of this version.
         ArchiveFailed: it cannot be read.
-        BadKeyFile: what is stored is not of this version.
     """
 
     async def work(database: Database) -> KeyRing:
         await migrating.ready(database, migrates=section.migrate)
-        return keyring.ring_of(await database.at_once(keyring.rows))
+        return keyring.found(await database.at_once(keyring.rows)).ring
 
     return asyncio.run(opened(section.place(), work))
 
@@ -35,7 +34,6 @@ def change(section: archive.Archive, make: Callable[[KeyRing], KeyRing]) -> KeyR
     Raises:
         NotMigrated: the database's tables are not of this version.
         ArchiveFailed: it cannot be written.
-        BadKeyFile: what is stored is not of this version.
     """
 
     async def work(database: Database) -> KeyRing:

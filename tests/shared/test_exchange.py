@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, insert, select, update
 
 from ollama_gate.access.bookings import Bookings
 from ollama_gate.access.keys import Key, KeyRing
@@ -137,21 +137,47 @@ async def test_what_a_failed_exchange_did_not_tell_is_told_later(
     assert events.count("shared again") == 1
 
 
-async def test_a_row_that_is_no_key_leaves_the_keys_as_they_were(database: Database, url: str) -> None:
-    gate = Gate("one")
+async def test_a_row_that_is_no_key_is_named_and_all_else_is_shared(
+    database: Database, url: str, written_log: io.StringIO
+) -> None:
+    gate, other = Gate("one"), Gate("two")
     await put(database, LAPTOP)
-    async with sharing(gate, url) as made:
+    async with sharing(gate, url) as made, sharing(other, url) as there:
         await made.once()
         async with database.writing() as connection:
             await connection.execute(insert(key).values(id="x", revision=9, data=b"no key"))
-        await made.once()
-        assert "JSON" in made.problem
+        gate.quotas.begin(LAPTOP, Clock()())
+        for _ in range(3):
+            await made.once()
+        await there.once()
+        for one in (made, there):
+            assert "'x' is not JSON" in one.status()["problem"]
+            assert (one.problem, one.behind) == ("", 0.0)
+        for rings in (gate.rings, other.rings):
+            assert [key.id for key in rings[-1].keys if key.over(0.0) is None] == [LAPTOP.id]
+        assert other.quotas.of(LAPTOP).requests_day.used(Clock()()) == 1, "usage is shared"
+        assert len(gate.rings) == 2, "keys are taken when they change"
         async with database.writing() as connection:
             await connection.execute(delete(key).where(key.c.id == "x"))
-            await connection.execute(update(key).values(revision=10))
         await made.once()
-        assert made.problem == ""
-    assert gate.rings == [KeyRing((LAPTOP,)), KeyRing((LAPTOP,))]
+        assert made.status()["problem"] is None
+    assert gate.rings[-1] == KeyRing((LAPTOP,))
+    told = [line for line in map(json.loads, written_log.getvalue().splitlines()) if "shared keys" in line["event"]]
+    assert [line["event"] for line in told].count("shared keys that cannot be read") == 2, "once by each gate"
+    assert [line["event"] for line in told].count("all shared keys can be read again") == 2
+
+
+async def test_a_row_that_is_mended_by_hand_opens_again(database: Database, url: str) -> None:
+    gate = Gate("one")
+    await put(database, LAPTOP)
+    async with database.reading() as connection:
+        whole = (await connection.execute(select(key.c.data))).scalar_one()
+    async with sharing(gate, url) as made:
+        for data in (whole, b"\x00", whole):
+            async with database.writing() as connection:
+                await connection.execute(update(key).values(data=data, revision=key.c.revision + (data != whole)))
+            await made.once()
+    assert [bool(ring.named("laptop", 0.0)) for ring in gate.rings] == [True, False, True]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from ollama_gate.access.bookings import DAY, SPANS, Bookings, Cell, Entry, newer
-from ollama_gate.access.keyfile import BadKeyFile
+from ollama_gate.access.keyfile import encode
 from ollama_gate.access.keys import Key, KeyRing
 from ollama_gate.archive.database import Database
 from ollama_gate.archive.schema import key
@@ -35,7 +35,7 @@ async def change(database: Database, make: Any) -> KeyRing:
 
 
 async def ring(database: Database) -> KeyRing:
-    return keyring.ring_of(await database.at_once(keyring.rows))
+    return keyring.found(await database.at_once(keyring.rows)).ring
 
 
 async def test_a_ring_is_read_as_it_was_written_and_its_stamp_tells_of_every_change(database: Database) -> None:
@@ -81,11 +81,43 @@ def _with(name: str, there: KeyRing) -> KeyRing:
     return there.with_key(ring_of(name).keys[0])
 
 
-async def test_a_row_that_is_no_key_is_said(database: Database) -> None:
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"no key", "is not JSON"),
+        (b"{}", "is not a file of keys"),
+        (b'{"version": 1, "keys": []}', "holds no key of its own id"),
+        (encode(ring_of("one")), "holds no key of its own id"),
+    ],
+)
+async def test_a_row_that_is_no_key_is_said_and_opens_nothing(database: Database, data: bytes, why: str) -> None:
+    await change(database, lambda _: ring_of("one", "two"))
     async with database.writing() as connection:
-        await connection.execute(key.insert().values(id="x", revision=1, data=b"{}"))
-    with pytest.raises(BadKeyFile):
-        await ring(database)
+        await connection.execute(key.insert().values(id="x", revision=1, data=data))
+    found = keyring.found(await database.at_once(keyring.rows))
+    [fault] = found.faults
+    assert fault.startswith("'x' ")
+    assert why in fault
+    assert {one.id for one in found.ring.keys} == {*(one.id for one in ring_of("one", "two").keys), "x"}
+    [unreadable] = [one for one in found.ring.keys if one.id == "x"]
+    assert (unreadable.over(NOW), unreadable.name) == ("revoked", keyring.UNREADABLE)
+    for name in ("one", "two"):
+        text, whole = a_key(name, limits={"tokens_per_day": 5}, models=("qwen3*",))
+        assert found.ring.find(text) == whole
+    await change(database, lambda there: there.with_key(replace(ring_of("one").keys[0], revoked=7.0)))
+    async with database.reading() as connection:
+        stored = (await connection.execute(key.select().where(key.c.id == "x"))).one()
+    assert stored.data == data, "whoever changes keys leaves it as it is"
+
+
+async def test_a_ring_of_rows_that_are_no_keys_is_not_one_without_keys(database: Database) -> None:
+    text, whole = a_key("one")
+    async with database.writing() as connection:
+        await connection.execute(key.insert().values(id=whole.id, revision=1, data=b"\xff"))
+    there = await ring(database)
+    assert there, "without keys the gate would be open"
+    assert there.find(text) is None
+    assert there.after(KeyRing((whole,)), NOW).find(text) is None
 
 
 async def tell(database: Database, bookings: Bookings) -> None:
