@@ -36,9 +36,10 @@ NOTE_CONTENT_LEFT_OUT: Final = "content blocks of a kind Ollama does not know we
 NOTE_TOOLS_LEFT_OUT: Final = "tools of a kind Ollama does not know were left out"
 NOTE_NO_FORMAT: Final = "the answer's format is not enforced: it names none that Ollama has, or has no schema"
 NOTE_NO_STATE: Final = "previous_response_id and conversation are ignored: Ollama keeps no responses"
-NOTE_NUM_CTX: Final = "num_ctx ignored: it is no number, and the window is the operator's"
+NOTE_NUM_CTX: Final = "num_ctx ignored: it is no number of tokens, and the window is the operator's"
 NOTE_ONE_CHOICE: Final = "n is ignored: Ollama gives one choice"
 
+_INT64: Final = 2**63
 _LONGEST_SESSION: Final = 256
 _DURATION: Final = re.compile(r"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+", re.ASCII)
 _NUMBER: Final = re.compile(r"[-+]?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
@@ -140,7 +141,7 @@ def asked_num_ctx(client: Json, notes: list[str]) -> int | None:
     options = client.get("options")
     for holder in (options, client) if isinstance(options, dict) else (client,):
         value = holder.get("num_ctx")
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _INT64:
             return int(value)
         if value is not None:
             notes.append(NOTE_NUM_CTX)

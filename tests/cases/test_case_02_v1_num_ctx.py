@@ -60,11 +60,11 @@ async def test_a_num_ctx_that_would_not_have_helped_is_no_matter_of_the_message(
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-@pytest.mark.parametrize("value", ["8192", [8192], {}, True])
+@pytest.mark.parametrize("value", ["8192", [8192], {}, True, 1e300])
 async def test_one_of_another_type_is_ignored_as_by_ollama_and_said(path: str, value: Any) -> None:
     body = {"model": CHAT["model"], "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "num_ctx": value}
     async with front(window=4096) as line:
         straight = await line.straight(path, body)
         reply = await line.ask(path, body)
     assert straight.status == reply.status == 200
-    assert reply.gate("note") == "num_ctx ignored: it is no number, and the window is the operator's"
+    assert reply.gate("note") == "num_ctx ignored: it is no number of tokens, and the window is the operator's"

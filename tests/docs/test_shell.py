@@ -20,6 +20,7 @@ GATE: Final = "127.0.0.1:11435"
 NOT_RUN: Final = {
     "./scripts/serve": "runs until it is stopped: tests/scripts/test_serve.py",
     "./scripts/test": "it is what runs this",
+    "./scripts/check": "it runs a part of the same",
     ".venv/bin/python -m pytest tests/real": "needs a real Ollama",
     "export OLLAMA_GATE_REAL_UPSTREAM": "needs a real Ollama",
     "OLLAMA_GATE_REAL_CHAT=": "needs a real Ollama",
