@@ -135,8 +135,8 @@ class ClientConnection(web.RequestHandler):
 
     def resume_reading(self, *how: bool, **named: bool) -> None:
         """Read on where reading was stopped. aiohttp asks for it twice in every request, mostly for nothing."""
-        # Not every aiohttp that serves has the latter two (3.13 neither, 3.14.5 both).
-        if self._reading_paused or getattr(self, "_buffer_paused", False) or getattr(self, "_upgraded", False):
+        # aiohttp 3.14.0 knows no buffer that it pauses for.
+        if self._reading_paused or self._upgraded or getattr(self, "_buffer_paused", False):
             super().resume_reading(*how, **named)
 
     def resume_writing(self) -> None:
