@@ -40,9 +40,8 @@ class Quotations:
         talk, paired = self._talk, self._skeleton.paired
         places = sorted({*self._skeleton.older, *self._skeleton.flexible})
         self._scales.weigh(places)
-        found = [
-            Excerpt(at, start, end) for at in places for start, end in passages(talk.text(at), self._length(places))
-        ]
+        long = self._length(places)
+        found = [Excerpt(at, start, end) for at in places for start, end in passages(talk.text(at), long)]
         question = "" if talk.question is None else talk.text(talk.question)
         texts = [talk.text(one.index)[one.start : one.end] for one in found]
         keywords = by_words(question, texts)

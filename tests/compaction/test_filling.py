@@ -16,6 +16,7 @@ from ollama_gate.compaction.pairing import units
 from ollama_gate.compaction.plan import Plan
 from ollama_gate.compaction.reuse import made, resumed
 from ollama_gate.compaction.terms import DoesNotFit, Terms
+from ollama_gate.compaction.weighing import Scales
 from support import long_talks
 from support.random_talks import Message, conversations, count
 from support.unhurried import unhurried
@@ -114,6 +115,20 @@ def test_only_so_many_results_go_as_the_budget_cannot_hold_and_the_oldest_first(
 def test_a_conversation_that_fits_is_left_alone() -> None:
     talk = long_talks.long_talk(10, 20)
     assert filled(talk, Terms(5000, 6000))[1] == talk
+
+
+def test_the_work_grows_with_the_messages_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[int] = []
+    content = Scales.content
+
+    def noted(scales: Scales, index: int, characters: int | None = None) -> float:
+        weighed.append(index)
+        return content(scales, index, characters)
+
+    monkeypatch.setattr(Scales, "content", noted)
+    talk = long_talks.long_talk(1000, 1)
+    filled(talk, TERMS)
+    assert len(weighed) < 50 * len(talk)
 
 
 def test_nothing_is_said_that_nobody_said() -> None:
