@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -125,6 +126,8 @@ class Compactor:
         self.worker = worker if worker is not None else WorkerProcess(settings.memory)
         self._turn = asyncio.Lock()
         """Held by the one conversation that the worker is at."""
+        self._anew_now: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """By conversation and model, held by the one request that compacts it anew."""
         self._preview: asyncio.Timeout | None = None
         """Ends the one that only is to be seen."""
 
@@ -170,7 +173,9 @@ class Compactor:
             await self._counted(case, _with(case.request, _PROBE[:1]))
             async with asyncio.timeout(self._settings.deadline):
                 reused = await self._reused(case, keeps=keeps)
-                return reused if reused is not None else await self._anew(case, keeps=keeps)
+                if reused is not None:
+                    return reused
+                return await (self._anew_once(case) if keeps else self._anew(case, keeps=False))
         except TimeoutError:
             why = f"it took longer than {self._settings.deadline:g} s"
             raise NotCompacted(Outcome.DEADLINE, why) from None
@@ -201,6 +206,15 @@ class Compactor:
         return Compacted(request, count, Outcome.REUSED, done.replaced)
 
     # --- a new plan
+
+    async def _anew_once(self, case: Case) -> Compacted:
+        """A new plan; or, behind a request of the same conversation that makes one, the checkpoint that it leaves."""
+        name = conversation_of(case.request), case.card.key
+        turn = self._anew_now.setdefault(name, asyncio.Lock())
+        behind = turn.locked()
+        async with turn:
+            reused = await self._reused(case, keeps=True) if behind else None
+            return reused if reused is not None else await self._anew(case, keeps=True)
 
     async def _anew(self, case: Case, *, keeps: bool) -> Compacted:
         if keeps and self._preview is not None and not self._preview.expired():

@@ -93,8 +93,9 @@ class Skeleton:
             stays: the messages that stay, in order.
             gone: messages that may not be taken, because the digest lists them.
         """
-        talk, usual, found = self.talk, _USUAL | self.talk.neighbours, list[int]()
-        speakers = [at for at in stays if talk.kinds[at] != "s"]
+        talk, usual = self.talk, _USUAL | self.talk.neighbours
+        found = self._parting(stays, gone)
+        speakers = [at for at in sorted({*stays, *found}) if talk.kinds[at] != "s"]
         for before, after in pairwise(speakers):
             pair = (talk.kinds[before], talk.kinds[after])
             if after == before + 1 or pair in usual:
@@ -104,4 +105,21 @@ class Skeleton:
             bridge = next((at for at in between if talk.kinds[at] == wanted and at not in gone), None)
             if bridge is not None:
                 found.append(bridge)
+        return found
+
+    def _parting(self, stays: Sequence[int], gone: Collection[int]) -> list[int]:
+        """Dropped messages of the user behind which a result answers no call; without them it would."""
+        talk, found, calls = self.talk, list[int](), -1
+        orphans = {unit.first for unit in talk.units if unit.orphan}
+        for at in stays:
+            if talk.messages[at].get("tool_calls"):
+                calls = at
+            elif talk.kinds[at] == "u":
+                calls = -1
+            elif at in orphans and calls >= 0:
+                between = range(at - 1, calls, -1)
+                parting = next((each for each in between if talk.kinds[each] == "u" and each not in gone), None)
+                if parting is not None:
+                    found.append(parting)
+                    calls = -1
         return found

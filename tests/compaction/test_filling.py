@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -129,6 +130,22 @@ def test_the_work_grows_with_the_messages_and_not_with_their_square(monkeypatch:
     talk = long_talks.long_talk(1000, 1)
     filled(talk, TERMS)
     assert len(weighed) < 50 * len(talk)
+
+
+@pytest.mark.parametrize("named", [{"tool_name": "get_b"}, {}])
+def test_a_result_that_a_user_parts_from_calls_stays_parted(named: dict[str, str]) -> None:
+    asked: list[Any] = [{"function": {"name": name, "arguments": {}}} for name in ("get_a", "get_b")]
+    talk: list[Message] = [
+        *long_talks.long_talk(4, 100),
+        {"role": "assistant", "content": "", "tool_calls": asked},
+        {"role": "tool", "content": "a", "tool_name": "get_a"},
+        {"role": "user", "content": long_talks.prose("u", 100)},
+        {"role": "tool", "content": "b", **named},
+        *long_talks.long_talk(8, 60)[1:],
+    ]
+    found, out = filled(talk, TERMS)
+    check(Conversation(talk), found.plan, out, TERMS)
+    assert [unit.orphan for unit in units(out)] == [unit.orphan for unit in units(talk)] == [False, True]
 
 
 def test_nothing_is_said_that_nobody_said() -> None:

@@ -1,5 +1,6 @@
 """Long conversations that go on: what reaches Ollama in their place, and what the client is told."""
 
+import asyncio
 import io
 import json
 import re
@@ -221,6 +222,17 @@ async def test_a_checkpoint_is_taken_up_byte_for_byte() -> None:
         assert out(line)[len(first) :] == longer[-2:]
         edited = [*talk[:3], {**talk[3], "content": "I meant something else."}, *longer[4:]]
         assert (await chat(line, edited)).gate("checkpoint") == "new"
+
+
+async def test_requests_of_one_conversation_at_once_share_one_compaction() -> None:
+    talk = long_talks.long_talk(30, 60)
+    questions = [{"role": "user", "content": f"And {number}?"} for number in range(4)]
+    async with compacting(3_000) as line:
+        await chat(line, [{"role": "user", "content": "hi"}])
+        replies = await asyncio.gather(*(chat(line, [*talk[:-1], question]) for question in questions))
+        assert sorted(str(reply.gate("checkpoint")) for reply in replies) == ["new", "reused", "reused", "reused"]
+        beginnings = {str(entry.json()["messages"][:-1]) for entry in sent(line)[-4:]}
+        assert len(beginnings) == 1
 
 
 @pytest.mark.parametrize("session", ["x-session-id", "x-claude-code-session-id"])

@@ -58,7 +58,8 @@ def conversations(draw: st.DrawFn) -> list[Message]:
         if draw(st.integers(0, 5)) == 0:
             talk.append({"role": "system", "content": "Files may have changed."})
         if draw(st.integers(0, 7)) == 0:
-            talk.append({"role": "tool", "content": draw(TEXTS), "tool_call_id": f"gone{turn}"})
+            whose = draw(st.sampled_from([{"tool_call_id": f"gone{turn}"}, {"tool_name": "read"}, {}]))
+            talk.append({"role": "tool", "content": draw(TEXTS), **whose})
         for number in range(draw(st.integers(0, 3))):
             talk += draw(batches(10 * turn + number))
         if draw(st.integers(0, 3)):
