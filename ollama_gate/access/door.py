@@ -178,17 +178,17 @@ class Door:
             what = f"{request.method} is not for this gate"
             raise Refused(Refusal(405, "method_not_allowed", what, headers={"Connection": "close"}))
         host = request.headers.get("Host")
+        if self._hosts.names and not self._hosts.trusts(host):
+            raise Refused(_foreign(host))
         ring = self._keys.ring
         if not _lets_in(ring, keyless=self._keyless):
             if right is Right.NOTHING:
                 return None
             raise Refused(_shut())
         if ring.keys:
-            if self._hosts.names and not self._hosts.trusts(host):
-                raise Refused(_foreign(host))
             return self._known(request, right, path, ring)
         trusted = self._hosts.trusts(host)
-        if not trusted and (self._hosts.names or (self._rebindable and _rebound(request, host, inference=inference))):
+        if not trusted and self._rebindable and _rebound(request, host, inference=inference):
             raise Refused(_foreign(host))
         if right > _USE and not (trusted and is_here(request)):
             raise Refused(_local_only(path))

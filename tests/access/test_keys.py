@@ -6,11 +6,16 @@ import time
 from dataclasses import replace
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ollama_gate.access import keys
-from ollama_gate.access.keys import KeyRing, Right, credentials
+from ollama_gate.access.door import Door
+from ollama_gate.access.hosts import Hosts
+from ollama_gate.access.keys import KeyRing, Right, SharedKeys, credentials
+from ollama_gate.access.quotas import Quotas
+from ollama_gate.errors import Refused
 from support.keyring import a_key
 
 TEXT, KEY = a_key("laptop")
@@ -146,3 +151,22 @@ def test_a_pattern_of_stars_ends() -> None:
 )
 def test_names(name: str, *, fine: bool) -> None:
     assert (keys.name_fault(name) is None) is fine
+
+
+@pytest.mark.parametrize(
+    ("host", "code"), [("other.example.org", "unknown_host"), ("gate.example.org", "keys_unknown")]
+)
+def test_while_shared_keys_are_not_known_nobody_gets_in_and_no_foreign_name_does(host: str, code: str) -> None:
+    hosts, quotas = Hosts(("gate.example.org",)), Quotas()
+    door = Door(
+        SharedKeys("x"), hosts, rebindable=True, keyless=True, clock=float, wall=float, quotas=quotas, reread=bool
+    )
+    asked = make_mocked_request("GET", "/", {"Host": host})
+    with pytest.raises(Refused) as no:
+        door.admit(asked, Right.USE, "/api/tags", inference=False)
+    assert no.value.refusal.code == code
+    if code == "unknown_host":
+        with pytest.raises(Refused):
+            door.admit(asked, Right.NOTHING, "/gate/health", inference=False)
+    else:
+        assert door.admit(asked, Right.NOTHING, "/gate/health", inference=False) is None
