@@ -136,7 +136,8 @@ async def test_two_requests_may_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(compactor, "_measured", noted)
         first = spawn(line.ask("/api/chat", body(talk)), name="the first")
         await ended.wait()
-        second = spawn(line.ask("/api/chat", body([*talk, *talk[-2:]])), name="the second")
+        other = [talk[0], {"role": "user", "content": "Another matter."}, *talk[1:]]
+        second = spawn(line.ask("/api/chat", body(other)), name="the second")
         await until(lambda: len(come) == 2 or second.done())
         go.set()
         replies = [await first, await second]
