@@ -105,7 +105,7 @@ async def test_nothing_that_clients_ask_for_loads_the_model_again() -> None:
     await needed(model)
     hello = {"model": model, "messages": [{"role": "user", "content": "Say hi."}]}
     once = {"num_predict": 1, "temperature": 0}
-    async with gate_before(model, 2048) as gate:
+    async with gate_before(model, 2048, fresh=True) as gate:  # what else is loaded stays in the list
         for path, body in (
             ("/api/chat", {**hello, "stream": False, "options": once}),
             ("/api/chat", {**hello, "stream": False, "options": {**once, "num_ctx": 4096}}),
