@@ -67,8 +67,7 @@ def _is_the_gates(file: str) -> bool:
 def cycles() -> Iterator[list[str]]:
     """What of the package's own is garbage at the end of the block, in words."""
     found: list[str] = []
-    gc.collect()
-    gc.freeze()  # what is there now does not count, and need not be looked through
+    gc.freeze()  # what is there now, garbage or not, does not count and need not be looked through
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
