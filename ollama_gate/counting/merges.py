@@ -7,6 +7,7 @@ working it out anew.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 
 from ollama_gate.counting import scored
@@ -145,7 +146,7 @@ def _ranked(vocabulary: Vocabulary, pieces: _Pieces) -> list[int]:
         raise UnknownVocabulary("a SentencePiece vocabulary without scores")
     pieces.fall_back()
     ids = pieces.ids
-    missing = {end for text in tokens for end in (text[0], text[-1])} - ids.keys()
+    missing = {*map(itemgetter(0), tokens), *map(itemgetter(-1), tokens)} - ids.keys()
     for text in tokens if missing else ():
         first, last = text[0], text[-1]
         if (first in missing or last in missing) and len(text) > 1:

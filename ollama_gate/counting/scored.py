@@ -5,12 +5,14 @@ The engine joins, of all neighbours that make a token, those that make the best-
 for 262 000 tokens. But whatever surrounds it, a token is joined inside its own text only, and there by the same joins
 every time. Its last join is therefore the same everywhere, and a split that is not that one never happens. Leaving
 those out halves the time in which a tokenizer is made or loaded, and its memory.
+
+Finding them takes most of the time in which a tokenizer is made, and most of that is waiting for memory: each of more
+than a million texts is looked for somewhere in forty megabytes. So as few as possible are looked for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-_UNKNOWN: Final = -1
 _BYTE: Final = "<0x"
 """Begins the texts that stand for a byte. They are there without having been joined: nothing said above holds."""
 
@@ -26,15 +28,15 @@ def merges(tokens: Sequence[str], scores: Sequence[float], ids: Mapping[str, int
         scores: one a token.
         ids: the tokens, and characters that take part in merges although they are no tokens.
     """
-    order = sorted(range(len(tokens)), key=[-score for score in scores].__getitem__)
+    order = sorted(range(len(tokens)), key=scores.__getitem__, reverse=True)  # equal ones stay in their order
     # A text's number is its place in the order of joining, after those that nothing need join.
+    by_number = [number for text, number in ids.items() if len(text) == 1]
     texts = [text for text in ids if len(text) == 1]
     single = len(texts)
-    texts += [text for text in map(tokens.__getitem__, order) if len(text) > 1]
+    by_number += [number for number in order if len(tokens[number]) > 1]
+    texts += map(tokens.__getitem__, by_number[single:])
     numbers = dict(zip(texts, range(len(texts)), strict=True))
-    lasts = _last_joins(texts, single, numbers)
-    by_number = list(map(ids.__getitem__, texts))
-    return list(map(by_number.__getitem__, lasts))
+    return list(map(by_number.__getitem__, _last_joins(texts, single, numbers)))
 
 
 def _last_joins(texts: Sequence[str], single: int, numbers: Mapping[str, int]) -> list[int]:
@@ -45,9 +47,9 @@ def _last_joins(texts: Sequence[str], single: int, numbers: Mapping[str, int]) -
         single: see there.
         numbers: the reverse.
     """
-    # The parts of each text's last join, where they come before it in the order and as much is known of them.
-    lefts, rights = ([0] * single + [_UNKNOWN] * (len(texts) - single) for _ in range(2))
-    meet = _meeting(texts, single, numbers, lefts, rights)
+    # Of each text's last join the parts, and how long the left one is: 0 where none is known, or not yet.
+    lefts, rights, cut_at = ([0] * len(texts) for _ in range(3))
+    meet = _meeting(single, numbers, lefts, rights, cut_at)
     # The middle first, because most often it is there.
     sizes = {*map(len, texts)}
     cuts = {size: sorted(range(1, size), key=lambda cut: abs(2 * cut - size)) for size in sizes}
@@ -59,9 +61,9 @@ def _last_joins(texts: Sequence[str], single: int, numbers: Mapping[str, int]) -
         for cut in cuts[len(text)]:
             if (right := get(text[cut:])) is None or (left := get(text[:cut])) is None:
                 continue
-            met = meet(left, right)
+            met = meet(text, cut, left, right)
             if met and _BYTE not in text:
-                lefts[number], rights[number] = left, right
+                lefts[number], rights[number], cut_at[number] = left, right, cut
                 found += (left, right)
                 break
             if met is not False:
@@ -73,31 +75,38 @@ def _last_joins(texts: Sequence[str], single: int, numbers: Mapping[str, int]) -
 
 
 def _meeting(
-    texts: Sequence[str], single: int, numbers: Mapping[str, int], lefts: Sequence[int], rights: Sequence[int]
-) -> Callable[[int, int], bool | None]:
+    single: int, numbers: Mapping[str, int], lefts: Sequence[int], rights: Sequence[int], cut_at: Sequence[int]
+) -> Callable[[str, int, int, int], bool | None]:
     """Tells whether two neighbours come about beside each other, or something is joined across them before.
 
     It goes back in time from the two whole neighbours and takes apart whichever was joined last. The two texts that
-    stood at the boundary then were joined, had they made a token that comes before.
+    stood at the boundary then were joined, had they made a token that comes before. Had they made one that comes later
+    and whose own last join they are, then it is known of them already that they come about beside each other.
 
     Returns:
-        A function of two numbers; it gives None where it is not known how one of the two is joined, so that their order
-        in time is not that of their numbers, and where two joins of the same token compete.
+        A function of a text, where it is cut, and the numbers of the two parts; it gives None where it is not known how
+        one of the two is joined, so that their order in time is not that of their numbers, and where two joins of the
+        same token compete.
     """
-    get, never = numbers.get, len(texts)
+    get = numbers.get
 
-    def meet(left: int, right: int) -> bool | None:
-        if lefts[left] < 0 or lefts[right] < 0:
+    def meet(text: str, cut: int, left: int, right: int) -> bool | None:
+        if (left >= single and not cut_at[left]) or (right >= single and not cut_at[right]):
             return None
+        begin, end = 0, len(text)
         while True:
             if left > right:
-                latest, left = left, rights[left]
+                latest, begin, left = left, begin + cut_at[left], rights[left]
             else:
-                latest, right = right, lefts[right]
+                latest, end, right = right, cut + cut_at[right], lefts[right]
             if latest < single:
                 return True
-            across = get(texts[left] + texts[right], never)
+            across = get(text[begin:end])
+            if across is None:
+                continue
             if across <= latest:
                 return None if across == latest else False
+            if cut_at[across] == cut - begin:
+                return True
 
     return meet
