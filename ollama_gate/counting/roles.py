@@ -9,13 +9,16 @@ developer for the system by itself, but for templates that speak harmony (`commo
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import date
-from functools import partial
-from typing import Final
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
 
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.counting.normalise import ModelTraits, chat_conversation
 from ollama_gate.errors import RenderError
 from ollama_gate.requests import InferenceRequest, Json, Kind
+
+if TYPE_CHECKING:
+    from ollama_gate.counting.rendering.gotemplate import GoTemplate
 
 Place = tuple[str, str]
 """A template, and a role that it names or `_ANYBODY`."""
@@ -31,6 +34,9 @@ _ANYBODY: Final = "anybody"
 """Stands for every role that a template does not name."""
 _MOST: Final = 512
 """Templates and roles that are remembered."""
+_NAMED: Final = 32
+"""Texts in quotes, from a template's begin on, that may be roles; it names a handful. A role behind them is taken for
+one that it shows: nothing is changed for it and nothing said, and the count stays that of what is sent."""
 _SAID: Final = "kXqVzJw"
 """What a message of the role in question says; found again where it is shown."""
 _USER: Final[Json] = {"role": "user", "content": "x"}
@@ -63,9 +69,9 @@ class Roles:
         """What has to be found out, for some milliseconds and in a thread, before `heard` knows; None where it does."""
         if card.mode is not _GO:
             return None
-        places = {_place(role, card.template) for role in roles}
+        places = {place for role in roles if (place := _place(role, card.template)) is not None}
         # All of them where one is new: the others may be forgotten meanwhile.
-        return partial(_found, places) if places - self._shown.keys() else None
+        return partial(_found, card.template, [role for _, role in places]) if places - self._shown.keys() else None
 
     def learn(self, found: Shown) -> None:
         """Remember what `to_learn` has found out; to be called where `heard` is, with nothing else between them."""
@@ -85,7 +91,9 @@ class Roles:
         if card.mode is _RENDERER:  # what else a renderer knows is not to be seen from here
             lost = roles & {"developer"}
         else:
-            lost = frozenset([role for role in roles if not shown.get(_place(role, template), True)])
+            lost = frozenset(
+                [role for role in roles if (place := _place(role, template)) and not shown.get(place, True)]
+            )
         notes = list(request.notes)
         if unheard := sorted(lost - {"developer"}):
             named = ", ".join(role or "(none)" for role in unheard)
@@ -102,24 +110,37 @@ class Roles:
         return replace(request, body=body, notes=tuple(notes), weight=weight)
 
 
-def _place(role: str, template: str) -> Place:
-    return template, role if role in _COMMON or (role and f'"{role}"' in template) else _ANYBODY
+def _place(role: str, template: str) -> Place | None:
+    """Under what it is remembered whether a template shows a role; None for one that is not looked into."""
+    if role in _COMMON:
+        return template, role
+    at = _quoted(template).get(role) if role else None
+    if at is None:
+        return template, _ANYBODY
+    return (template, role) if at < _NAMED else None
 
 
-def _found(places: Iterable[Place]) -> Shown:
-    return {(template, role): _shows(template, role) for template, role in places}
+@lru_cache(maxsize=64)
+def _quoted(template: str) -> Mapping[str, int]:
+    """What stands between two quotes in a template, and where among the others; it may be a role's name."""
+    return {text: at for at, text in enumerate(dict.fromkeys(template.split('"')[1:-1]))}
 
 
-def _shows(template: str, role: str) -> bool:
-    """Whether what a role says can be found in what a template makes of a chat; also where that cannot be known."""
+def _found(template: str, roles: Iterable[str]) -> Shown:
+    """Whether each role is shown; also where that cannot be known."""
     from ollama_gate.counting.rendering.gotemplate import Era, GoTemplate  # noqa: PLC0415 - see `local.load_engines`
 
-    message: Json = {"role": role, "content": _SAID, "tool_name": "f", "tool_call_id": "c"}
-    rendered = False
     try:
         parsed = GoTemplate.parse(template, era=Era.of(""))
     except RenderError:
-        return True
+        return {(template, role): True for role in roles}
+    return {(template, role): _shows(parsed, role) for role in roles}
+
+
+def _shows(parsed: "GoTemplate", role: str) -> bool:
+    """Whether what a role says can be found in what a template makes of a chat; also where that cannot be known."""
+    message: Json = {"role": role, "content": _SAID, "tool_name": "f", "tool_call_id": "c"}
+    rendered = False
     for talk in ([message, _USER], [_USER, message, _USER], [_USER, _CALL, message]):
         try:
             text = parsed.render(chat_conversation({"messages": talk}, ModelTraits()), today=_DAY)

@@ -28,6 +28,8 @@ RETRY_UNKNOWN = 600.0
 """Seconds until a vocabulary that is not known to be exact is looked at again."""
 RETRY_FAILED = 20.0
 """Seconds until a build that failed for another reason is tried again."""
+MOST_KNOWN = 512
+"""Vocabularies that are remembered; more only where all of them are in use or failed a short time ago."""
 
 log = structlog.get_logger("ollama_gate")
 
@@ -60,6 +62,10 @@ class _Entry:
     building: asyncio.Task[RemoteTokenizer] | None = None
     failure: CountingError | None = None
     retry_at: float = 0.0
+
+    def in_use(self, now: float) -> bool:
+        """Whether there is a tokenizer, or one comes, or a failure still counts."""
+        return self.tokenizer is not None or self.building is not None or now < self.retry_at
 
 
 @dataclass(slots=True)
@@ -128,6 +134,9 @@ class TokenizerStore:
     def _entry(self, source: TokenizerSource) -> _Entry:
         entry = self._entries.get(source.digest)
         if entry is None:
+            if len(self._entries) >= MOST_KNOWN:
+                now = self.clock()
+                self._entries = {digest: old for digest, old in self._entries.items() if old.in_use(now)}
             entry = self._entries[source.digest] = _Entry(source)
         entry.source = source
         return entry

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ollama_gate.catalog.card import Mode, ModelCard
+from ollama_gate.counting.rendering.gotemplate import GoTemplate
 from ollama_gate.counting.roles import NOTE_DEVELOPER, Roles, strange
 from ollama_gate.dialects.native import parse
 from ollama_gate.requests import InferenceRequest, Weight
@@ -80,6 +82,31 @@ def test_any_number_of_strange_roles_is_one_thing_to_learn() -> None:
     card, known = card_of((TEMPLATES / "gemma.gotmpl").read_text("utf-8")), Roles()
     heard(asked("critic", "user"), card, known)
     assert known.to_learn(card, frozenset({"judge", "jury", ""})) is None
+
+
+def test_of_a_template_with_any_number_of_names_so_many_are_looked_into_and_it_is_parsed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"role{at}" for at in range(1000)]
+    told = "".join(f'{{{{ if eq .Role "{name}" }}}}{{{{ end }}}}' for name in names)
+    card, known = card_of(f"{{{{ range .Messages }}}}{told}{{{{ end }}}}"), Roles()
+    parsed: list[str] = []
+    parse = GoTemplate.parse
+
+    def noted(template: str, **more: Any) -> GoTemplate:
+        parsed.append(template)
+        return parse(template, **more)
+
+    monkeypatch.setattr(GoTemplate, "parse", noted)
+    monkeypatch.setattr("ollama_gate.counting.roles._NAMED", 3)
+    request = asked("user", *names, "developer", "critic")
+
+    made = heard(request, card, known)
+
+    assert (len(parsed), len(known._shown)) == (1, 4)  # what is between two names is in quotes, too
+    assert made.notes[0].endswith("messages of critic, role0, role1")
+    assert made.notes[1:] == (NOTE_DEVELOPER,)
+    assert [message["role"] for message in made.body["messages"]][-2:] == ["system", "critic"]
 
 
 def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

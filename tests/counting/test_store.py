@@ -263,6 +263,22 @@ async def test_all_stay_while_there_is_memory(store: TokenizerStore, tmp_path: P
     assert all(store.ready(number) for number in "123")
 
 
+async def test_only_a_vocabulary_that_nobody_uses_is_forgotten(
+    store: TokenizerStore, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ollama_gate.counting.store.MOST_KNOWN", 4)
+    used = await store.get(TokenizerSource("used", "test", blob(tmp_path, byte_level())))
+    for number in range(6):
+        with pytest.raises(CountingError):
+            await store.get(TokenizerSource(f"unknown {number}", "test", show=shows({"general.architecture": "x"})))
+        clock.now += RETRY_UNKNOWN / 2
+    assert len(store._entries) <= 4
+    assert store.ready("used") is used
+    monkeypatch.setattr("ollama_gate.counting.store.Worker", None)  # a failure of a short time ago needs no process
+    with pytest.raises(UnknownVocabulary):
+        await store.get(TokenizerSource("unknown 5", "test"))
+
+
 async def test_an_unloaded_tokenizer_says_so(store: TokenizerStore, tmp_path: Path) -> None:
     there = await store.get(TokenizerSource("sha256:1", "test", blob(tmp_path, byte_level())))
     await store.close()
