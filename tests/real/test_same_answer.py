@@ -50,7 +50,6 @@ CASES = (
     Case("generate raw", "/api/generate", {"prompt": "Once upon", "raw": True, "options": RUN}, STRICT),
     Case("load", "/api/generate", {"prompt": ""}, STRICT),
     Case("no such model", "/api/chat", {"model": "not-there", "messages": HELLO}),
-    Case("bad format", "/api/chat", {"messages": HELLO, "format": "xml", "stream": False, "options": RUN}, STRICT),
     Case("openai chat", "/v1/chat/completions", {"messages": HELLO, **OPEN_AI}),
     Case("openai chat streamed", "/v1/chat/completions", {"messages": HELLO, "stream": True, **OPEN_AI}),
     Case(
@@ -84,6 +83,17 @@ async def test_chat_and_generate(model: str) -> None:
 async def test_embeddings() -> None:
     await needed("all-minilm")
     await _compare("all-minilm", EMBEDDINGS)
+
+
+async def test_a_format_on_which_ollama_fails_is_refused_by_name() -> None:
+    model = "gemma3:270m"
+    await needed(model)
+    body = {"model": model, "messages": HELLO, "format": "xml", "stream": False, "options": RUN}
+    async with gate_before(model, WINDOW) as gate:
+        straight = await direct("POST", "/api/chat", {**body, **STRICT})
+        through = await ask(gate.address, "POST", "/api/chat", body)
+    assert straight.status == 500
+    assert (through.status, through.json["param"]) == (400, "format")
 
 
 async def _compare(model: str, cases: tuple[Case, ...]) -> None:
