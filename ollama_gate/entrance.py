@@ -22,6 +22,7 @@ from ollama_gate.config import Config
 from ollama_gate.config.address import Address
 from ollama_gate.errors import ConfigError
 from ollama_gate.tasks import spawn
+from ollama_gate.upstream.outlet import NOTHING_LEFT
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at the files of keys and certificate."""
@@ -94,6 +95,7 @@ class Entrance:
         self._server = ClientServer(
             handler,
             _limits(self._config),
+            NOTHING_LEFT,
             handler_cancellation=True,
             auto_decompress=False,
             access_log=None,

@@ -12,6 +12,8 @@ from ollama_gate.requests import LOAD_OPTIONS, InferenceRequest, Kind
 from ollama_gate.values import frozen
 from ollama_gate.window import Output, Window
 
+_EMBED = Kind.EMBED  # an enum's members are slow to get (Python 3.11)
+
 
 @frozen
 class Forced:
@@ -31,7 +33,7 @@ def force(request: InferenceRequest, window: Window | None, output: Output) -> F
         output: what becomes of the asked output length.
     """
     body = dict(request.body)
-    embeds = request.kind is Kind.EMBED
+    embeds = request.kind is _EMBED
     if not embeds:
         body["truncate"] = False
         body["shift"] = window.shift if window is not None else False

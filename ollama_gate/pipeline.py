@@ -55,7 +55,8 @@ from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
 from ollama_gate.wire.body import encode_json
 from ollama_gate.wire.ndjson import BLIND, StreamEnd, TailObserver
 
-_QUEUED, _FIRST_BYTE = Phase.QUEUED, Phase.FIRST_BYTE  # an enum's members are slow to get (Python 3.11)
+# An enum's members are slow to get (Python 3.11).
+_QUEUED, _FIRST_BYTE, _EMBED, _ADMIT = Phase.QUEUED, Phase.FIRST_BYTE, Kind.EMBED, Verdict.ADMIT
 
 _COUNT_WITHIN: Final = 5.0
 """Seconds for which a stream, or its first sign of life, waits for the count that it begins with."""
@@ -131,7 +132,7 @@ class Pipeline:
                     return await relay(
                         request, await sending, turn=turn, observer=BLIND, passage=passage, clock=self._clock
                     )
-                marked = inference.kind is not Kind.EMBED and not inference.body.get("_debug_render_only")
+                marked = inference.kind is not _EMBED and not inference.body.get("_debug_render_only")
                 if lane.writer is None:
                     answer = await sending
                     streamed = inference.stream and answer.status == 200
@@ -219,7 +220,7 @@ class Pipeline:
         if judged.open:
             judged = await self.judge.by_count(inference, card, judged.applied, turn, received)
         caller, count = turn.caller, judged.count
-        if caller is not None and count is not None and turn.verdict is Verdict.ADMIT and caller.short_of(count):
+        if caller is not None and count is not None and turn.verdict is _ADMIT and caller.short_of(count):
             # A bound that was enough for the verdict would use up a quota that the prompt may leave room in.
             judged = await self.judge.by_count(inference, card, judged.applied, turn, received, exactly=True)
         return judged
@@ -243,7 +244,7 @@ class Pipeline:
             text = encode_json(sent) if inference.weight is None else await elsewhere(partial(encode_json, sent))
             out = outgoing(text, came.stand_ins, lines)
             turn.evaluated = True
-            answer = await self._upstream.send("POST", path, lines, out)
+            answer = await self._upstream.send("POST", path, lines, out, meanwhile=turn.prepare)
         except UpstreamUnreachable:
             turn.evaluated = False
             lease.failed()  # after every other failure a load may still be under way

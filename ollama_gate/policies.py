@@ -1,7 +1,7 @@
 """Windows and wishes by model: the configuration applied to what Ollama says of each model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ollama_gate.catalog.card import Mode, ModelCard
@@ -25,10 +25,12 @@ class Applied:
     draft_tokens: int = 0
     """Tokens that the model drafts ahead by itself; only where its Modelfile says so (`draft_num_predict`)."""
 
-    @property
-    def shifts(self) -> bool:
-        """Whether the operator allows Ollama to drop the oldest half when the window is full."""
-        return self.window is not None and self.window.shift
+    shifts: bool = field(init=False)
+    """Whether the operator allows Ollama to drop the oldest half when the window is full."""
+
+    def __post_init__(self) -> None:
+        """Have at hand what every request asks for."""
+        object.__setattr__(self, "shifts", self.window is not None and self.window.shift)
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,8 @@ class Turn:
     """What lets a web page of an allowed origin read the answer; empty for everybody else."""
     caller: "Caller | None" = None
     """Who showed which key; None where no key is asked for."""
+    _told: list[str] | None = None
+    """Its headers, where they were written down before they were wanted."""
 
     def counted(self, count: PromptCount, seconds: float) -> None:
         """Note a count and how long it took."""
@@ -107,7 +109,7 @@ class Turn:
 
     def refused(self, refusal: Refusal) -> None:
         """Note that the gate answers by itself."""
-        self.status, self.code = refusal.status, refusal.code
+        self.status, self.code, self._told = refusal.status, refusal.code, None
         if refusal.status < 500:
             self.verdict = Verdict.REFUSE
         else:
@@ -123,26 +125,39 @@ class Turn:
 
     def headers(self) -> dict[str, str]:
         """The gate's own response headers for this request."""
-        out = {"x-ollama-gate-request-id": self.id, "x-ollama-gate-verdict": str(self.verdict), **self.cors}
-        if self.prompt_tokens is not None and self.rung is not None:
-            out["x-ollama-gate-prompt-tokens"] = str(self.prompt_tokens)
-            out["x-ollama-gate-rung"] = str(self.rung)
-        if self.budget is not None and self.window is not None:
-            out["x-ollama-gate-budget"] = str(self.budget)
-            out["x-ollama-gate-window"] = str(self.window)
-            if self.prompt_tokens is not None and self.rung is _EXACT:
-                out["x-ollama-gate-room"] = str(max(self.window - self.prompt_tokens, 0))
+        pairs = (line.partition(": ") for line in self.lines())
+        return {name: value for name, _, value in pairs}
+
+    def prepare(self) -> None:
+        """Write the headers down now: what they say is known, and Ollama works meanwhile."""
+        self._told = self._lines()
+
+    def lines(self) -> list[str]:
+        """The gate's own response headers as lines, without line ends."""
+        return self._told or self._lines()
+
+    def _lines(self) -> list[str]:
+        tokens, rung, budget, window = self.prompt_tokens, self.rung, self.budget, self.window
+        out = [f"x-ollama-gate-request-id: {self.id}", f"x-ollama-gate-verdict: {self.verdict!s}"]
+        if self.cors:
+            out += map(": ".join, self.cors.items())
+        if tokens is not None and rung is not None:
+            out += (f"x-ollama-gate-prompt-tokens: {tokens}", f"x-ollama-gate-rung: {rung!s}")
+        if budget is not None and window is not None:
+            out += (f"x-ollama-gate-budget: {budget}", f"x-ollama-gate-window: {window}")
+            if tokens is not None and rung is _EXACT:
+                out.append(f"x-ollama-gate-room: {max(window - tokens, 0)}")
         if self.wait_seconds is not None and self.wait_seconds >= 0.001:
-            out["x-ollama-gate-wait"] = f"{self.wait_seconds:.3f}"
+            out.append(f"x-ollama-gate-wait: {self.wait_seconds:.3f}")
         if self.signals_told:
-            out["x-ollama-gate-signals"] = plain(self.signals_told)[:1000]
+            out.append(f"x-ollama-gate-signals: {plain(self.signals_told)[:1000]}")
         if self.compacted_from is not None:
-            out["x-ollama-gate-compacted-from"] = str(self.compacted_from)
-            out["x-ollama-gate-compacted-to"] = str(self.prompt_tokens)
-            out["x-ollama-gate-checkpoint"] = str(self.compaction)
-            out["x-ollama-gate-archived"] = _shown(self.replaced)
+            out.append(f"x-ollama-gate-compacted-from: {self.compacted_from}")
+            out.append(f"x-ollama-gate-compacted-to: {tokens}")
+            out.append(f"x-ollama-gate-checkpoint: {self.compaction}")
+            out.append(f"x-ollama-gate-archived: {_shown(self.replaced)}")
         if self.notes:
-            out["x-ollama-gate-note"] = "; ".join(plain(note) for note in self.notes)[:1000]
+            out.append(f"x-ollama-gate-note: {'; '.join(plain(note) for note in self.notes)[:1000]}")
         return out
 
 

@@ -154,6 +154,15 @@ class ClientConnection(web.RequestHandler):
         elif not self._since and (waiter := self._waiter) is not None and not waiter.done():
             self._since = self._loop.time()
 
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Do what is left to do for an answer; nothing is where the gate has written it itself."""
+        if resp is self._server.written and not self._upgraded:
+            request._finish()  # noqa: SLF001 - as the one that is spared does
+            return resp, False
+        return await super().finish_response(request, resp, start_time)
+
     def look(self, now: float, limits: ConnectionLimits) -> None:
         """Cut the connection, or fail the body under way, where the client is too slow.
 
@@ -212,10 +221,22 @@ class ClientServer(web.Server):
     """aiohttp's server, with limits on its connections."""
 
     def __init__(
-        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], limits: ConnectionLimits, **how: Any
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        limits: ConnectionLimits,
+        written: web.StreamResponse | None = None,
+        **how: Any,
     ) -> None:
-        """Take requests with this handler; `how` is aiohttp's."""
+        """Take requests with this handler; `how` is aiohttp's.
+
+        Args:
+            handler: answers a request.
+            limits: on each connection.
+            written: what the handler gives for an answer that it has written itself.
+            how: aiohttp's own.
+        """
         super().__init__(handler, **how)
+        self.written = written
         self._how = {name: value for name, value in how.items() if name != "handler_cancellation"}
         self.limits = limits
         self.open_by: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """What a request asks of the memory: its model's shape, the launch that will hold it, and what both come to."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ollama_gate.admission.memory import Footprint, Launch, LaunchPlan, footprint, largest_window
@@ -18,6 +18,16 @@ class Demand:
     shape: ModelShape | None = None
     """None for a model whose metadata says nothing; then its footprint is a guess from its file."""
     plan: LaunchPlan | None = None
+    num_ctx: int = field(init=False)
+    """The window as `/api/ps` will report it."""
+    slots: int = field(init=False)
+    """How many requests Ollama runs at once."""
+
+    def __post_init__(self) -> None:
+        """Have at hand what every request asks for."""
+        launch = self.footprint.launch
+        object.__setattr__(self, "num_ctx", launch.num_ctx)
+        object.__setattr__(self, "slots", launch.num_parallel)
 
     @classmethod
     def of(cls, shape: ModelShape, plan: LaunchPlan) -> "Demand":
@@ -32,16 +42,6 @@ class Demand:
         del parts["launch"], parts["notes"]
         parts |= {"weights": file_bytes, "headroom": file_bytes // 2}
         return cls(Footprint(launch, **parts, notes=("no metadata: booked at one and a half times its file",)))
-
-    @property
-    def num_ctx(self) -> int:
-        """The window as `/api/ps` will report it."""
-        return self.footprint.launch.num_ctx
-
-    @property
-    def slots(self) -> int:
-        """How many requests Ollama runs at once."""
-        return self.footprint.launch.num_parallel
 
     def at(self, num_ctx: int) -> Footprint:
         """What the model takes when it was loaded with another window than ours."""

@@ -83,9 +83,7 @@ class Ledger:
     def needs_memory(self, model: str, demand: Demand) -> bool:
         """Whether the model would have to be loaded, or loaded anew, for this demand."""
         holding = self._holdings.get(model)
-        if holding is None or holding.stage is _LEAVING:
-            return True
-        return holding.num_ctx not in (0, demand.num_ctx)
+        return holding is None or not _serves(holding, demand)
 
     def impossible(self, demand: Demand) -> bool:
         """Whether the demand passes the limit with nothing else loaded."""
@@ -103,7 +101,7 @@ class Ledger:
         holding = self._holdings.get(model)
         if holding is not None and holding.draining:
             return Wait()
-        if holding is not None and not self.needs_memory(model, demand):
+        if holding is not None and _serves(holding, demand):
             holding.users += 1
             holding.last_used = now
             if holding.demand is not demand:
@@ -335,3 +333,8 @@ class Ledger:
             yield BiggerThanBooked(entry.model, expected.loaded, size)
         if (differs := settings_alert(holding.demand, entry)) is not None:
             yield differs
+
+
+def _serves(holding: Holding, demand: Demand) -> bool:
+    """Whether a model that is in memory, or on its way there, needs not be loaded anew for this demand."""
+    return holding.stage is not _LEAVING and (holding.num_ctx == demand.num_ctx or not holding.num_ctx)

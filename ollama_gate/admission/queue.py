@@ -102,6 +102,10 @@ class SlotQueue:
         """How many wait."""
         return len(self._arrivals)
 
+    def at_once(self) -> bool:
+        """Whether one that comes now may run at once: there is a slot, and nobody waits for one."""
+        return len(self._running) < self.slots and not self._arrivals
+
     @property
     def free(self) -> bool:
         """Whether one more may run."""

@@ -111,20 +111,18 @@ class Scheduler:
             queue.demand, queue.slots = demand, demand.slots
         # A preload runs nothing, so what is loaded already needs no slot for it.
         slotless = ticket.control is _LOAD and not self.ledger.needs_memory(ticket.model, demand)
-        if slotless or (queue.free and not queue.waiting):
-            match self._ask(ticket, now):
-                case Granted() if slotless:
+        if slotless or queue.at_once():
+            decision = self._ask(ticket, now)
+            if type(decision) is Granted:
+                if slotless:
                     self._pass(ticket, now)
-                    return
-                case Granted():
+                else:
                     queue.start(ticket, now)
                     self._effects.start(ticket)
-                    return
-                case DoesNotFit() as why:
-                    self._turn_away(ticket, why, now)
-                    return
-                case Wait():
-                    pass
+                return
+            if isinstance(decision, DoesNotFit):
+                self._turn_away(ticket, decision, now)
+                return
         if queue.full:
             ticket.place = Place.GONE
             retry = self.retry_after(ticket.model, now)
@@ -141,8 +139,9 @@ class Scheduler:
 
     def finish(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """A request that was started has ended, one way or another."""
-        if ticket.place is _RUNNING:
-            self._queues[ticket.model].finish(ticket, now)
+        queue = self._queues.get(ticket.model)
+        if queue is not None and ticket.place is _RUNNING:
+            queue.finish(ticket, now)
         ticket.place = _GONE
         if ticket.control is _UNLOAD:
             if outcome is _ANSWERED:
@@ -152,7 +151,7 @@ class Scheduler:
         self.ledger.finish(ticket.model, ticket.demand, outcome, now)
         if outcome is not _ANSWERED:
             self._effects.look()
-        if self._line or self._queues[ticket.model].waiting:
+        if self._line or (queue is not None and queue.waiting):
             self._pump(ticket.model, now)
             self._pump_line(now)
 

@@ -65,6 +65,12 @@ class ModelCard:
     """Metadata without the big arrays."""
     show: Json = field(default_factory=dict, repr=False)
     """The whole answer of /api/show, for whoever computes memory from it."""
+    runner: str = field(init=False)
+    """What Ollama shares a runner by: the weights' file, or the digest where that is not known."""
+
+    def __post_init__(self) -> None:
+        """Have at hand what every request asks for."""
+        object.__setattr__(self, "runner", self.blob or self.digest)
 
     @property
     def embeds(self) -> bool:
@@ -80,11 +86,6 @@ class ModelCard:
     def thinks(self) -> bool:
         """Whether thinking is on unless a request says otherwise."""
         return "thinking" in self.capabilities
-
-    @property
-    def runner(self) -> str:
-        """What Ollama shares a runner by: the weights' file, or the digest where that is not known."""
-        return self.blob or self.digest
 
 
 _DIRECTIVE: Final = re.compile(r"^(RENDERER|PARSER|FROM)[ \t]+(\S+)[ \t]*$", re.MULTILINE)

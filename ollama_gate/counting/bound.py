@@ -15,7 +15,6 @@ import orjson
 
 from ollama_gate.errors import RenderError
 from ollama_gate.requests import InferenceRequest, Json, Kind, Texts
-from ollama_gate.values import frozen
 
 _CHAT: Final = Kind.CHAT  # an enum's members are slow to get (Python 3.11)
 SPECIALS: Final = 2
@@ -42,16 +41,8 @@ class TemplateCost:
     """JSON is set in by so many pairs of blanks at each level; 0 where it stands in one line."""
 
 
-@frozen
-class Size:
-    """The most that a prompt's text can have."""
-
-    bytes: int
-    images: int
-
-
-def most_bytes(request: InferenceRequest, cost: TemplateCost) -> Size | None:
-    """The longest text that the prompt of a chat or generate request can have.
+def most_bytes(request: InferenceRequest, cost: TemplateCost) -> tuple[int, int] | None:
+    """The longest text that the prompt of a chat or generate request can have: its bytes, and how many images.
 
     None where there is no telling: a request's own template may repeat its texts as often as it likes, and the tokens
     of `context` stand for a text that is not known here.
@@ -70,14 +61,14 @@ def most_bytes(request: InferenceRequest, cost: TemplateCost) -> Size | None:
         tools = body.get("tools")
         if tools:
             size += cost.tools_times * (texts.tools + cost.indents * texts.tool_spaces) + cost.tool_each * len(tools)
-        return Size(size, texts.images)
+        return size, texts.images
     if body.get("template") or body.get("context"):
         return None
     prompt, images = byte_length(body.get("prompt") or ""), len(body.get("images") or ())
     if body.get("raw"):
-        return Size(prompt, images)
+        return prompt, images
     told = prompt + byte_length(body.get("system") or "") + byte_length(body.get("suffix") or "")
-    return Size(cost.fixed + 2 * cost.each + cost.times * told, images)
+    return cost.fixed + 2 * cost.each + cost.times * told, images
 
 
 def tokens_of_bytes(size: int, tokenizer_model: str) -> int | None:

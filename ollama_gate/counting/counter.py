@@ -18,6 +18,7 @@ from ollama_gate.catalog.versions import Features
 from ollama_gate.counting import bound
 from ollama_gate.counting.beliefs import Ask, Beliefs
 from ollama_gate.counting.detail import Detail, detail
+from ollama_gate.counting.facts import PUBLISHED
 from ollama_gate.counting.known import Known, inputs_bounded, says_nothing
 from ollama_gate.counting.learned import Learned, LearnedBook, merged, remembered_as
 from ollama_gate.counting.measuring import Meter, Tokenizers, images_in
@@ -153,16 +154,17 @@ class Counter:
         known = self.known(card)
         if not known.trust.bound or not known.features.obeys:
             return None
-        size = bound.most_bytes(request, known.cost)
-        if size is None:
+        found = bound.most_bytes(request, known.cost)
+        if found is None:
             return None
-        if known.meter is not None and not known.published:
-            most = known.meter.tokenizer.facts.byte_bound(size.bytes)
+        size, images = found
+        if (meter := known.meter) is not None and (facts := meter.tokenizer.facts).model != PUBLISHED:
+            most = facts.byte_bound(size)
         else:
-            most = bound.tokens_of_bytes(size.bytes, str(card.model_info.get("tokenizer.ggml.model")))
-        if most is None or not size.images:
+            most = bound.tokens_of_bytes(size, str(card.model_info.get("tokenizer.ggml.model")))
+        if most is None or not images:
             return most
-        return most + size.images * known.image_cost(image_tokens)
+        return most + images * known.image_cost(image_tokens)
 
     async def count(
         self,

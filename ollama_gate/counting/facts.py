@@ -65,7 +65,12 @@ class TokenizerFacts:
         """
         if not self.tokens_per_byte:
             return None
-        return self.tokens_per_byte * byte_length + (self.tokens_more if byte_length else 0) + self.adds
+        return (
+            self.tokens_per_byte * byte_length
+            + (self.tokens_more if byte_length else 0)
+            + self.adds_bos
+            + self.adds_eos
+        )
 
     def split_set(self, template_text: str) -> tuple[Special, ...]:
         """Specials of a template at which a rendered prompt can be cut (`Specials.split_set`)."""

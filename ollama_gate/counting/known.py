@@ -151,11 +151,11 @@ class Known:
         Raises:
             Refused: there is no telling.
         """
-        size = most_bytes(request, self.cost)
-        most = tokens_of_bytes(size.bytes, "llama") if size is not None else None
-        if size is None or most is None:
+        size, images = most_bytes(request, self.cost) or (None, 0)
+        most = tokens_of_bytes(size, "llama") if size is not None else None
+        if most is None:
             raise Refused(uncountable(self.card, why))
-        media = size.images * self.image_cost(image_tokens)
+        media = images * self.image_cost(image_tokens)
         return PromptCount(most + media, most + media, Rung.BOUND, Parts(messages=most, media=media), why=why)
 
 

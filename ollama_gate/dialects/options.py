@@ -27,6 +27,7 @@ FLOATS: Final = frozenset(
 BOOLEANS: Final = frozenset({"use_mmap"})
 
 _INT64: Final = 2**63
+_NUMBERS: Final = (int, float)
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -41,7 +42,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if value is None:
             continue
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, _NUMBERS) and not isinstance(value, bool)
         if name in INTEGERS:
             if not number or not -_INT64 <= value < _INT64:
                 raise _wrong(name, "integer")

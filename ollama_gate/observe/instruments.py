@@ -6,6 +6,7 @@ loop touches them, and with a child for each set of labels that is found by one 
 
 from abc import abstractmethod
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf
@@ -17,18 +18,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 Child = TypeVar("Child")
-
-
-class _Children(dict[tuple[str, ...], Child]):
-    """Children by label values; looked up without a call of Python's, because every request does it several times."""
-
-    def __init__(self, new: Callable[[], Child]) -> None:
-        super().__init__()
-        self._new = new
-
-    def __missing__(self, values: tuple[str, ...]) -> Child:
-        child = self[values] = self._new()
-        return child
 
 
 class _Metric(Collector):
@@ -46,7 +35,7 @@ class _Labelled(_Metric, Generic[Child]):
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
         super().__init__(name, documentation, labels, registry)
-        self.by: Mapping[tuple[str, ...], Child] = _Children(self._new)
+        self.by: Mapping[tuple[str, ...], Child] = defaultdict(self._new)
         """A child for each set of label values, made when it is first asked for: `metric.by[value, other_value]`."""
         if not labels:
             self.labels()

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -82,6 +82,8 @@ class Upstream:
         target: str,
         lines: list[bytes],
         body: bytes | AsyncIterable[bytes] | None,
+        *,
+        meanwhile: Callable[[], None] | None = None,
     ) -> Answer:
         """Send one request and return when its status line and headers are there; the body is read by the caller.
 
@@ -91,6 +93,7 @@ class Upstream:
             lines: the headers that go upstream. Host is set here, and what frames the body: Content-Length of a whole
                 one, Transfer-Encoding of pieces whose length they do not say.
             body: whole, or pieces that are sent as they come.
+            meanwhile: is called once the request is on its way, for what can be done while nothing else can.
 
         Raises:
             UpstreamUnreachable: nothing was sent.
@@ -119,6 +122,8 @@ class Upstream:
                 connection = kept if kept is not None else await self._connect()
                 try:
                     connection.start(head, body, bodiless=method == "HEAD")
+                    if meanwhile is not None:
+                        meanwhile()
                     while (answer := connection.reader.head) is None:
                         await connection.changed()
                 except UpstreamBroken:
@@ -159,7 +164,7 @@ class Upstream:
         return connection
 
     def _given_back(self, connection: Connection) -> None:
-        if connection.reusable and self._open:
+        if connection.reusable() and self._open:
             loop = asyncio.get_running_loop()
             connection.idle_since = loop.time()
             self._idle.append(connection)

@@ -28,7 +28,6 @@ class Connection(asyncio.Protocol):
         "_heard_at",
         "_idle_timeout",
         "_loop",
-        "_parts",
         "_paused",
         "_timer",
         "_transport",
@@ -37,6 +36,7 @@ class Connection(asyncio.Protocol):
         "closed",
         "heard",
         "idle_since",
+        "parts",
         "reader",
     )
 
@@ -51,9 +51,10 @@ class Connection(asyncio.Protocol):
         self.reader = AnswerReader()
         """Reads what comes; its head is there once the answer has begun."""
         self._transport: asyncio.Transport | None = None
-        self._parts: list[bytes] = []
+        self.parts: list[bytes] = []
+        """What of the body has come and was not taken yet."""
         self._waiting = 0
-        """Bytes in `_parts`."""
+        """Bytes in `parts`."""
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
         self._failure: UpstreamError | None = None
@@ -85,7 +86,7 @@ class Connection(asyncio.Protocol):
             self._fail(failure)
             return
         if body:
-            self._parts.append(body)
+            self.parts.append(body)
             self._waiting += len(body)
             if self._waiting > _MOST_WAITING and not self._paused and self._transport is not None:
                 self._transport.pause_reading()
@@ -175,7 +176,7 @@ class Connection(asyncio.Protocol):
 
     def take(self) -> bytes:
         """The bytes of the body that are there; empty when there are none."""
-        parts = self._parts
+        parts = self.parts
         if not parts:
             return b""
         data = parts[0] if len(parts) == 1 else b"".join(parts)
@@ -188,21 +189,10 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
         return data
 
-    @property
-    def complete(self) -> bool:
-        """Whether all of the body has come, to its proper end."""
-        return self.reader.done
-
-    @property
-    def done(self) -> bool:
-        """Whether all of the body has come and was taken."""
-        return self.reader.done and not self._parts
-
-    @property
     def reusable(self) -> bool:
         """Whether another exchange may follow: this one went to its end on both sides."""
         sent = self._body_task is None or self._body_task.done()
-        return self.reader.done and self.reader.keep_alive and not self.closed and sent and not self._parts
+        return self.reader.done and self.reader.keep_alive and not self.closed and sent and not self.parts
 
     def abort(self) -> None:
         """End the connection now."""
@@ -309,12 +299,13 @@ class Answer:
     @property
     def complete(self) -> bool:
         """Whether all of the body has come, to its proper end."""
-        return self._connection is None or self._connection.complete
+        return self._connection is None or self._connection.reader.done
 
     @property
     def done(self) -> bool:
         """Whether all of the body has come and was taken."""
-        return not self._kept and (self._connection is None or self._connection.done)
+        connection = self._connection
+        return not self._kept and (connection is None or (connection.reader.done and not connection.parts))
 
     async def read(self) -> bytes:
         """The whole body. Reading takes nothing away: it can be read again, and `readany` gives it once more.

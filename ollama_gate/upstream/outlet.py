@@ -20,6 +20,7 @@ from ollama_gate.wire.http1 import answer_head
 
 NO_BODY: Final = frozenset({204, 304})
 SERVER: Final = "ollama-gate"
+_SERVER_LINE: Final = f"Server: {SERVER}"
 _MOST_WAITING: Final = 64 * 1024
 """Bytes that may wait for a slow client before more are read from Ollama; the transport's own mark."""
 
@@ -125,10 +126,9 @@ def opened(request: web.BaseRequest, answer: Answer, turn: Turn, ended: Ending |
         ended: why the answer ends, where that is known before it begins.
     """
     lines, chunked = for_client(answer.fields, turn.cors), answer.length is None
-    own = turn.headers()
-    own["Server"] = SERVER
+    own = [*turn.lines(), _SERVER_LINE]
     if ended is not None:
-        own["x-ollama-gate-ended"] = str(ended)
+        own.append(f"x-ollama-gate-ended: {ended!s}")
     return _outlet(request, answer.status, answer.reason, lines, own, chunked=chunked)
 
 
@@ -140,20 +140,20 @@ def begun(request: web.BaseRequest, headers: Mapping[str, str], turn: Turn) -> O
         headers: the stream's own.
         turn: gives the gate's.
     """
-    own = {"Date": formatdate(usegmt=True), **headers, **turn.headers(), "Server": SERVER}
+    own = [f"Date: {formatdate(usegmt=True)}", *map(": ".join, headers.items()), *turn.lines(), _SERVER_LINE]
     return _outlet(request, 200, b"OK", (), own, chunked=True)
 
 
 def _outlet(
-    request: web.BaseRequest, status: int, reason: bytes, lines: Sequence[bytes], own: dict[str, str], *, chunked: bool
+    request: web.BaseRequest, status: int, reason: bytes, lines: Sequence[bytes], own: list[str], *, chunked: bool
 ) -> Outlet:
     bodiless = request.method == "HEAD" or status in NO_BODY
     if request.version == HttpVersion11 and request.keep_alive and not bodiless:
         if chunked:
-            own["Transfer-Encoding"] = "chunked"
+            own.append("Transfer-Encoding: chunked")
         return Outlet(request, answer_head(status, reason, lines, own), chunked=chunked)
-    pairs = [line.decode("utf-8", "surrogateescape").partition(":") for line in lines]
-    headers = CIMultiDict([*((name, value.strip(" \t")) for name, _, value in pairs), *own.items()])
+    pairs = [line.partition(":") for line in (*(line.decode("utf-8", "surrogateescape") for line in lines), *own)]
+    headers = CIMultiDict([(name, value.strip(" \t")) for name, _, value in pairs])
     response = web.StreamResponse(status=status, reason=reason.decode("latin-1"), headers=headers)
     if chunked and not bodiless and request.version >= HttpVersion11:
         response.enable_chunked_encoding()

@@ -6,7 +6,7 @@ client's.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -40,10 +40,12 @@ class BodyLimits:
     objects: int = 20_000
     """Objects in the whole body: messages, calls, parts, schemas. Each costs time in every stage that looks at them."""
 
-    @property
-    def harmless(self) -> int:
-        """Bytes of text that cannot hold too much: a value takes two of them at least, an object three, a key four."""
-        return min(2 * self.values, 3 * self.objects, 4 * self.keys)
+    harmless: int = field(init=False)
+    """Bytes of text that cannot hold too much: a value takes two of them at least, an object three, a key four."""
+
+    def __post_init__(self) -> None:
+        """Work it out once, because every body is held against it."""
+        object.__setattr__(self, "harmless", min(2 * self.values, 3 * self.objects, 4 * self.keys))
 
 
 DEFAULT_LIMITS = BodyLimits()

@@ -6,7 +6,7 @@ hexadecimal number. What is wrong is an `UpstreamBroken`, and the connection is 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -25,8 +25,6 @@ _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"content-length", b"transfer-encoding"})
-_USUAL: Final = {name: name.lower() for name in (b"Content-Type", b"Content-Length", b"Date", b"Transfer-Encoding")}
-"""The headers of nearly every answer, which need no second look."""
 _MOST_DIGITS: Final = 18
 """Of a body's length."""
 
@@ -65,13 +63,15 @@ _IN_CHUNKS: Final = frozenset({_SIZE_LINE, _CHUNK})
 class AnswerReader:
     """Reads one answer after another from one connection; `begin` comes before each."""
 
-    __slots__ = ("_bodiless", "_held", "_interim", "_left", "_state", "excess", "head", "keep_alive")
+    __slots__ = ("_bodiless", "_held", "_interim", "_left", "_state", "done", "excess", "head", "keep_alive")
 
     def __init__(self) -> None:
         """Expect nothing yet."""
         self._held = bytearray()
         self._left = 0
         self._state = _DONE
+        self.done = True
+        """Whether the answer is whole."""
         self._bodiless = False
         self._interim = 0
         self.head: AnswerHead | None = None
@@ -88,15 +88,11 @@ class AnswerReader:
             bodiless: it has no body whatever its head says, because the request was a HEAD.
         """
         self._state = _HEAD
+        self.done = False
         self._bodiless = bodiless
         self._left = 0
         self._interim = 0
         self.head = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the answer is whole."""
-        return self._state == _DONE
 
     def feed(self, data: bytes) -> bytes:
         """Take what one read brought; returns the bytes of the body in it.
@@ -126,8 +122,8 @@ class AnswerReader:
             UpstreamBroken: before the answer was whole.
         """
         if self._state == _ENDLESS:
-            self._state = _DONE
-        if self._state != _DONE:
+            self._over()
+        if not self.done:
             where = "before its answer began" if self.head is None else "in the middle of its answer"
             raise UpstreamBroken(f"Ollama closed the connection {where}")
 
@@ -153,21 +149,13 @@ class AnswerReader:
     def _after_head(self, raw: bytes, rest: bytes) -> bytes:
         lines = raw.split(b"\r\n")
         keep_alive, status, reason = _status_line(lines[0])
-        ends = len(lines) - 1
-        if raw.count(b"\n") != ends or raw.count(b"\r") != ends or b"\0" in raw:
-            raise UpstreamBroken("a header of Ollama's answer holds a line end")
         fields: list[Field] = []
         said: dict[bytes, list[bytes]] = {}
         for line in lines[1:]:
-            spelled, colon, text = line.partition(b":")
-            name = _USUAL.get(spelled)
-            if name is None:
-                if not colon or not _NAME.fullmatch(spelled):
-                    raise UpstreamBroken("a header of Ollama's answer is none")
-                name = spelled.lower()
-            fields.append((name, line))
-            if name in _OF_THE_CONNECTION:
-                said.setdefault(name, []).append(text.strip(b" \t"))
+            field = _field(line)
+            fields.append(field)
+            if field[0] in _OF_THE_CONNECTION:
+                said.setdefault(field[0], []).append(line.partition(b":")[2].strip(b" \t"))
         if status < 200:
             if status == 101:
                 raise UpstreamBroken("Ollama wants to speak another protocol")
@@ -199,21 +187,26 @@ class AnswerReader:
                     raise UpstreamBroken("Ollama's answer has a Content-Length that is none")
             length = int(lengths[0])
         if self._bodiless or status in (204, 304):
-            self._state = _DONE
+            self._over()
         elif codings:
             self._state = _SIZE_LINE
         elif length is None:
             self._state = _ENDLESS
+        elif not length:
+            self._over()
         else:
-            self._left = length
-            self._state = _PLAIN if length else _DONE
+            self._left, self._state = length, _PLAIN
         return length
+
+    def _over(self) -> None:
+        """The answer is whole."""
+        self._state, self.done = _DONE, True
 
     def _plain(self, data: bytes) -> bytes:
         self._left -= len(data)
         if self._left > 0:
             return data
-        self._state = _DONE
+        self._over()
         if self._left < 0:
             self.excess = True
             data = data[: self._left]
@@ -272,7 +265,7 @@ class AnswerReader:
             end += 2
         self.excess = len(held) > end + 2
         held.clear()
-        self._state = _DONE
+        self._over()
 
 
 @lru_cache(maxsize=64)
@@ -286,6 +279,21 @@ def _status_line(line: bytes) -> tuple[bool, int, bytes]:
     if found is None:
         raise UpstreamBroken("what answers is not an HTTP server")
     return found[1] == b"1", int(found[2]), found[3] or b""
+
+
+@lru_cache(maxsize=64)
+def _field(line: bytes) -> Field:
+    """The header that a line is; most lines are those of the answer before.
+
+    Raises:
+        UpstreamBroken: it is none.
+    """
+    if len(line.translate(None, _ENDS)) != len(line):
+        raise UpstreamBroken("a header of Ollama's answer holds a line end")
+    spelled, colon, _ = line.partition(b":")
+    if not colon or not _NAME.fullmatch(spelled):
+        raise UpstreamBroken("a header of Ollama's answer is none")
+    return spelled.lower(), line
 
 
 @lru_cache(maxsize=256)
@@ -319,13 +327,12 @@ def request_head(method: str, target: str, host: str, lines: Sequence[bytes]) ->
     """
     first = f"{method} {target} HTTP/1.1\r\nHost: {host}".encode("utf-8", "surrogateescape")
     head = b"\r\n".join((first, *lines, b"\r\n"))
-    ends = len(lines) + 3
-    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
+    if len(head) - len(head.translate(None, _ENDS)) != 2 * (len(lines) + 3):
         raise ValueError(_TORN)
     return head
 
 
-def answer_head(status: int, reason: bytes, lines: Sequence[bytes], own: Mapping[str, str]) -> bytes:
+def answer_head(status: int, reason: bytes, lines: Sequence[bytes], own: Sequence[str]) -> bytes:
     """The bytes of an answer's head.
 
     Args:
@@ -337,12 +344,12 @@ def answer_head(status: int, reason: bytes, lines: Sequence[bytes], own: Mapping
     Raises:
         ValueError: a header of `own` holds a line end, and would so become two.
     """
-    last = "\r\n".join(map(": ".join, own.items()))
-    ends = len(own) - 1
-    if last.count("\n") != ends or last.count("\r") != ends or "\0" in last:
+    last = "\r\n".join(own).encode("utf-8", "surrogateescape")
+    if len(last) - len(last.translate(None, _ENDS)) != 2 * (len(own) - 1):
         raise ValueError(_TORN)
-    first = b"HTTP/1.1 %d %b" % (status, reason)
-    return b"\r\n".join((first, *lines, last.encode("utf-8", "surrogateescape"), b"\r\n"))
+    return b"\r\n".join((b"HTTP/1.1 %d %b" % (status, reason), *lines, last, b"\r\n"))
 
 
+_ENDS: Final = b"\r\n\0"
+"""What ends a line for somebody: between the lines of a head each stands once, and nowhere else."""
 _TORN: Final = "a head holds a line end where there may be none"

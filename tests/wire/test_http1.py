@@ -222,11 +222,11 @@ def test_no_header_can_become_two(evil: str) -> None:
     with pytest.raises(ValueError, match="line end"):
         request_head("GET", "/" + evil, "host", [])
     with pytest.raises(ValueError, match="line end"):
-        answer_head(200, b"OK", [], {"X": evil})
+        answer_head(200, b"OK", [], [f"X: {evil}"])
 
 
 def test_an_answer_head_is_written() -> None:
-    own = {"Server": "gate", "X-Name": "J\udcfcrgen"}
+    own = ["Server: gate", "X-Name: J\udcfcrgen"]
     assert answer_head(404, b"Not here", [b"Date: now"], own) == (
         b"HTTP/1.1 404 Not here\r\nDate: now\r\nServer: gate\r\nX-Name: J\xfcrgen\r\n\r\n"
     )
