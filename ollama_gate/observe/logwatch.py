@@ -91,14 +91,17 @@ class LogWatch:
 
     async def follow(self) -> None:
         """Follow the log until cancelled."""
+        new = False
         while True:
             try:
                 if self.source.startswith(JOURNAL):
                     await self._read(_journal(self.source.removeprefix(JOURNAL), self._reading))
                 else:
-                    await self._read(_file(Path(self.source), self._reading, self._look))
+                    await self._read(_file(Path(self.source), self._reading, self._look, whole=new))
                 self._stopped(f"{self.source} has ended")
+                new = False
             except OSError as failure:
+                new = isinstance(failure, FileNotFoundError)
                 self._stopped(f"{self.source} cannot be read: {failure.strerror or failure}")
             await asyncio.sleep(AGAIN)
 
@@ -156,11 +159,17 @@ class LogWatch:
         }
 
 
-async def _file(path: Path, reading: Callable[[], None], look: float) -> AsyncGenerator[bytes | None, None]:
-    """What is written to a file from now on; None where it was replaced or cut short, and reading begins anew."""
+async def _file(
+    path: Path, reading: Callable[[], None], look: float, *, whole: bool
+) -> AsyncGenerator[bytes | None, None]:
+    """What is written to a file from now on; None where it was replaced or cut short, and reading begins anew.
+
+    With `whole` it was not there before, so that all of it was written since.
+    """
     file = _opened(path)
     try:
-        file.seek(0, os.SEEK_END)
+        if not whole:
+            file.seek(0, os.SEEK_END)
         reading()
         while True:
             for _ in range(_AT_ONCE):

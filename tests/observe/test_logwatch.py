@@ -92,15 +92,17 @@ async def test_a_file_that_is_cut_short_is_read_from_its_beginning(tmp_path: Pat
         await until(lambda: one.counts[LogEvent.SHIFTED] == 1)
 
 
-async def test_a_file_that_is_not_there_is_told_and_waited_for(
+async def test_a_file_that_is_not_there_is_told_waited_for_and_read_from_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written_log: io.StringIO
 ) -> None:
     monkeypatch.setattr("ollama_gate.observe.logwatch.AGAIN", 0.005)
     file = tmp_path / "ollama.log"
     async with following(watch(file)) as one:
         await until(told_that(one, "No such file"))
-        file.write_text("")
+        (tmp_path / "new").write_text(CUT)
+        (tmp_path / "new").rename(file)
         await until(lambda: one.problem is None)
+        await until(cut(one, 1))
     assert written_log.getvalue().count("is not followed") == 1
 
 
