@@ -4,6 +4,9 @@ A recipe can be kept on disk (`cache.py`) and made into an engine again (`bpe.py
 working it out anew.
 """
 
+import base64
+import sys
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,14 +54,24 @@ class BpeRecipe:
 
     def to_json(self) -> dict[str, Any]:
         """Values that JSON can hold."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"ids": list(self.ids)}
+        saved = {name: getattr(self, name) for name in self.__slots__}
+        # Half a million numbers take longer to read than all the texts.
+        return saved | {"ids": list(self.ids), "merges": base64.b64encode(_swapped(array("I", self.merges))).decode()}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "BpeRecipe":
         """Read what `to_json` gave."""
         pieces = saved["ids"]
         ids = dict(zip(pieces, range(len(pieces)), strict=True))
-        return cls(**{**saved, "style": Style(saved["style"]), "ids": ids})
+        merges = _swapped(array("I", base64.b64decode(saved["merges"]))).tolist()
+        return cls(**{**saved, "style": Style(saved["style"]), "ids": ids, "merges": merges})
+
+
+def _swapped(numbers: "array[int]") -> "array[int]":
+    """From this machine's order of bytes to the little-endian one that is kept, and back."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def recipe(vocabulary: Vocabulary) -> BpeRecipe:

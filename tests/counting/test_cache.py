@@ -1,3 +1,5 @@
+import base64
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -5,6 +7,7 @@ import orjson
 import pytest
 
 from ollama_gate.counting import cache
+from ollama_gate.counting.merges import BpeRecipe
 from ollama_gate.counting.store import place
 from ollama_gate.counting.tokenizer import assemble, plan
 from ollama_gate.counting.vocabulary import Vocabulary
@@ -37,6 +40,15 @@ def test_what_was_kept_counts_the_same(values: dict[str, Any], tmp_path: Path) -
     assert second.pieces(TEXT) == first.pieces(TEXT)
     assert second.facts.to_json() == first.facts.to_json()
     assert [path.name] == [found.name for found in tmp_path.iterdir()]
+
+
+def test_merges_are_kept_in_four_little_endian_bytes_each() -> None:
+    _, recipe = plan(Vocabulary.from_metadata(sentencepiece(), "test"))
+    assert isinstance(recipe, BpeRecipe)
+    assert recipe.merges
+    kept = recipe.to_json()
+    assert base64.b64decode(kept["merges"]) == struct.pack(f"<{len(recipe.merges)}I", *recipe.merges)
+    assert BpeRecipe.from_json(orjson.loads(orjson.dumps(kept))).merges == recipe.merges
 
 
 def kept(directory: Path) -> Path:
