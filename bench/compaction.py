@@ -14,7 +14,8 @@ import uvloop
 from bench.counting import Heartbeat, conversation, counter_of, talk_card, text_of
 from ollama_gate.catalog import gguf
 from ollama_gate.catalog.card import ModelCard
-from ollama_gate.compaction.compactor import Case, Compactor, Outcome
+from ollama_gate.compaction.compactor import Compactor
+from ollama_gate.compaction.outcome import Case, Outcome
 from ollama_gate.compaction.process import WorkerProcess
 from ollama_gate.compaction.remembered import RememberedCheckpoints
 from ollama_gate.config.compaction import Compaction

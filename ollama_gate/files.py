@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and directories for their owner alone."""
 
 import os
 import tempfile
@@ -32,3 +32,14 @@ def appearing(path: Path, *, synced: bool = False) -> Iterator[BinaryIO]:
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
+
+
+def private_directory(path: Path) -> None:
+    """Make a directory where there is none, and those above it that are missing, each for its owner alone (mode 0700).
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    missing = [one for one in (path, *path.parents) if not one.is_dir()]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)

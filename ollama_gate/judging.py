@@ -9,7 +9,7 @@ from typing import Final
 
 from ollama_gate import refusals, window
 from ollama_gate.catalog.card import Mode, ModelCard
-from ollama_gate.compaction.compactor import Case, NotCompacted
+from ollama_gate.compaction.outcome import Case, NotCompacted
 from ollama_gate.conversations import conversation_key, prompt_key
 from ollama_gate.counting.counter import Counter
 from ollama_gate.counting.roles import Roles, strange
@@ -203,7 +203,7 @@ class Judge:
             whole, room = case.request, case.room
             counted = await self._counter.count(whole, case.card, room, image_tokens=case.image_tokens)
             refusal = told(refusals.prompt_too_long(whole, counted, room), no)
-            raise self._refused_for_length(whole, refusal, turn, got) from no
+            raise self._refused_for_length(whole, refusal, turn, got, for_good=not no.passing) from no
         return done.request, done.count
 
     async def _judge_inputs(
@@ -236,7 +236,9 @@ class Judge:
         conversation, prompt = conversation_key(inference), prompt_key(inference)
         return self.refused_before.grace.take(conversation, prompt, self._clock())
 
-    def _refused_for_length(self, inference: InferenceRequest, refusal: Refusal, turn: Turn, got: Received) -> Refused:
+    def _refused_for_length(
+        self, inference: InferenceRequest, refusal: Refusal, turn: Turn, got: Received, *, for_good: bool = True
+    ) -> Refused:
         now, conversation = self._clock(), conversation_key(inference)
         # Only where an agent names its conversation: a person who tries one prompt in many ways is not going round.
         rounds = 0
@@ -245,7 +247,7 @@ class Judge:
             if rounds > refusals.ROUNDS:
                 return Refused(refusals.hopeless(refusal))
         # From the second round on a body that comes again may be another round, and has to be noted as one.
-        if got.identity and rounds < 2:
+        if for_good and got.identity and rounds < 2:
             self._refused.keep(turn.route, got.identity, Repeated(refusal, turn.model, tuple(turn.notes)), now)
         self.refused_before.grace.grant(conversation, prompt_key(inference), now)
         return Refused(refusal)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ollama_gate.catalog.card import ModelCard
-from ollama_gate.compaction.compactor import Case, Compacted, Compactor, NotCompacted
+from ollama_gate.compaction.compactor import Compactor
+from ollama_gate.compaction.outcome import Case, Compacted, NotCompacted
 from ollama_gate.errors import Refusal
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.policies import Applied

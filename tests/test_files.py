@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ollama_gate.files import appearing
+from ollama_gate.files import appearing, private_directory
 
 
 def test_a_file_is_there_when_all_of_it_is_written_and_its_owners_alone(tmp_path: Path) -> None:
@@ -46,3 +46,15 @@ def test_it_is_on_the_disk_before_it_takes_its_name_where_that_is_asked_for(
     with appearing(path, synced=synced) as file:
         file.write(b"all of it")
     assert seen == ([(9, False)] if synced else [])
+
+
+def test_every_directory_that_is_made_is_its_owners_alone(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        private_directory(tmp_path / "there" / "outer" / "inner")
+        private_directory(tmp_path / "there" / "outer" / "inner")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / "there" / one).stat().st_mode) for one in ("", "outer", "outer/inner")]
+    assert modes == [0o755, 0o700, 0o700]

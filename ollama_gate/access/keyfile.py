@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ollama_gate.access.keys import ID_LENGTH, MOST_PRIORITY, UNLIMITED, Key, KeyRing, Limits, name_fault, pattern_fault
 from ollama_gate.errors import ConfigError
-from ollama_gate.files import appearing
+from ollama_gate.files import appearing, private_directory
 
 VERSION: Final = 1
 _LARGEST: Final = 16 * 1024**2
@@ -101,7 +101,7 @@ def write(path: Path, ring: KeyRing) -> None:
         BadKeyFile: it cannot be written.
     """
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_directory(path.parent)
         owner = path.stat() if path.exists() else path.parent.stat()
         with appearing(path, synced=True) as file:
             if os.geteuid() == 0:
@@ -120,7 +120,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     beside = path.with_name(f".{path.name}.lock")
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_directory(path.parent)
         handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise BadKeyFile(f"{beside}: cannot be made: {error.strerror}") from error

@@ -27,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.config.archive import sqlite_file
+from ollama_gate.files import private_directory
 
 WITHIN: Final = 3.0
 """Seconds for one transaction, the wait for others included; a whole compaction has four."""
@@ -160,8 +161,7 @@ class Database:
             # Before there is another one: SQLite takes away what it finds under its names when it closes.
             await self._dispose()
         try:
-            if not self.file.parent.is_dir():
-                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_directory(self.file.parent)
             # A file that is there is not opened here: closing it again would take all of this process's locks on it
             # away from SQLite, and another process that closes it would then remove the log in which this one goes on.
             with suppress(FileExistsError):

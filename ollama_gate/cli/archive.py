@@ -179,6 +179,8 @@ def purge(
 ) -> None:
     """Take messages away for good: what the configuration says is too old or too much, or what the options say."""
     section = configuration(path)[0].archive
+    if everything and (age, size, conversation) != (None, None, None):
+        raise click.UsageError("--all takes everything away: leave it out, or the other options.")
     if everything and not yes:
         click.confirm("Take every message away for good?", abort=True, err=True)
     if age is None and size is None and conversation is None and not everything:

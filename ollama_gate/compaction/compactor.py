@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -19,21 +18,23 @@ import orjson
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.compaction.checks import CheckFailed
 from ollama_gate.compaction.identity import conversation_of
-from ollama_gate.compaction.originals import Archive, ArchiveFailed, Checkpoints
+from ollama_gate.compaction.originals import Archive, ArchiveFailed, Checkpoint, Checkpoints
+from ollama_gate.compaction.outcome import Case, Compacted, NotCompacted, Outcome
 from ollama_gate.compaction.process import WorkerFailed, WorkerProcess
-from ollama_gate.compaction.reuse import Made, made, resumed
+from ollama_gate.compaction.reuse import Made, continues, made, resumed
 from ollama_gate.compaction.terms import Terms
 from ollama_gate.compaction.weighing import results_in
 from ollama_gate.config.compaction import Compaction
 from ollama_gate.counting.counter import Counter
 from ollama_gate.counting.measuring import Meter
-from ollama_gate.errors import CountingError, GateError, Refusal, Refused
+from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.requests import InferenceRequest, PromptCount
-from ollama_gate.window import Window
 
 MOST_MESSAGES: Final = 4096
 """Messages of a conversation that is compacted at all."""
 _ROUNDS: Final = 3
+_PLACES: Final = 4
+"""Conversations of one name whose checkpoints are kept beside each other; one more takes the last one's place."""
 _SLICE: Final = 32 << 10
 """Characters that are counted in one go; then other requests' counts have their turn."""
 _PROBE: Final = ({"role": "user", "content": "Go on."}, {"role": "assistant", "content": "Noted."})
@@ -42,57 +43,13 @@ Meanings = Callable[[str, Sequence[str]], Awaitable[list[float | None] | None]]
 """How much texts mean the same as a question; None where nobody can tell."""
 
 
-class Outcome(StrEnum):
-    """What became of an attempt."""
-
-    NEW = "new"
-    REUSED = "reused"
-    DOES_NOT_FIT = "does_not_fit"
-    TOO_LARGE = "too_large"
-    DEADLINE = "deadline"
-    MEMORY = "memory"
-    FAILED = "failed"
-    """The worker ended, or something in it went wrong."""
-    CHECK_FAILED = "check_failed"
-    NOT_COUNTED = "not_counted"
-    ARCHIVE_FAILED = "archive_failed"
-
-
-class NotCompacted(GateError):
-    """The conversation could not be made shorter; it is refused."""
-
-    def __init__(self, outcome: Outcome, why: str) -> None:
-        """Carry what happened, for programs and for people."""
-        super().__init__(why)
-        self.outcome = outcome
-
-
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """A request that fits."""
+class _Place:
+    """Where the checkpoint of a conversation is kept."""
 
-    request: InferenceRequest
-    count: PromptCount
-    outcome: Outcome
-    replaced: tuple[str, ...]
-    """The first digits of the hashes of the messages that it has no longer whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A request to be compacted, and what it is counted with."""
-
-    request: InferenceRequest
-    card: ModelCard
-    room: Window
-    image_tokens: int | None
-    size: int
-    """Bytes of its body as it was decoded, large images aside."""
-
-    @property
-    def messages(self) -> list[Mapping[str, Any]]:
-        """The native messages."""
-        return self.request.body.get("messages") or []
+    name: str
+    checkpoint: Checkpoint | None = None
+    """What is there already of this conversation; None where there is nothing, or another's."""
 
 
 class Compactor:
@@ -172,10 +129,11 @@ class Compactor:
             # The first count may have to wait until Ollama has loaded the model, which is not compaction's time.
             await self._counted(case, _with(case.request, _PROBE[:1]))
             async with asyncio.timeout(self._settings.deadline):
-                reused = await self._reused(case, keeps=keeps)
+                place = await self._place(case)
+                reused = await self._reused(case, place, keeps=keeps)
                 if reused is not None:
                     return reused
-                return await (self._anew_once(case) if keeps else self._anew(case, keeps=False))
+                return await (self._anew_once(case, place) if keeps else self._anew(case, place, keeps=False))
         except TimeoutError:
             why = f"it took longer than {self._settings.deadline:g} s"
             raise NotCompacted(Outcome.DEADLINE, why) from None
@@ -186,13 +144,27 @@ class Compactor:
 
     # --- checkpoints
 
-    async def _reused(self, case: Case, *, keeps: bool) -> Compacted | None:
-        conversation, model = conversation_of(case.request), case.card.key
-        checkpoint = await self._checkpoints.latest_checkpoint(conversation, model)
-        if checkpoint is None:
+    async def _place(self, case: Case) -> _Place:
+        """Where this conversation's checkpoint is, or is to be.
+
+        Conversations that begin alike and do not name themselves have one name together, agents that work side by side
+        on one task for example; each has a place of its own, as long as there are not more of them than places.
+        """
+        name, taken = conversation_of(case.request), ""
+        for number in range(_PLACES):
+            taken = f"{name}~{number}" if number else name
+            checkpoint = await self._checkpoints.latest_checkpoint(taken, case.card.key)
+            if checkpoint is None:
+                return _Place(taken)
+            if await asyncio.to_thread(continues, case.messages, checkpoint):
+                return _Place(taken, checkpoint)
+        return _Place(taken)
+
+    async def _reused(self, case: Case, place: _Place, *, keeps: bool) -> Compacted | None:
+        if place.checkpoint is None:
             return None
         try:
-            done = await asyncio.to_thread(resumed, case.messages, checkpoint, self._terms(0.0, 0.0))
+            done = await asyncio.to_thread(resumed, case.messages, place.checkpoint, self._terms(0.0, 0.0))
         except ValueError:
             return None
         if done is None:
@@ -202,28 +174,30 @@ class Compactor:
         if count.at_most > case.room.budget:
             return None
         if keeps:
-            await self._keep(conversation, model, done)
+            await self._keep(place.name, case.card.key, done)
         return Compacted(request, count, Outcome.REUSED, done.replaced)
 
     # --- a new plan
 
-    async def _anew_once(self, case: Case) -> Compacted:
+    async def _anew_once(self, case: Case, place: _Place) -> Compacted:
         """A new plan; or, behind a request of the same conversation that makes one, the checkpoint that it leaves."""
         name = conversation_of(case.request), case.card.key
         turn = self._anew_now.setdefault(name, asyncio.Lock())
         behind = turn.locked()
         async with turn:
-            reused = await self._reused(case, keeps=True) if behind else None
-            return reused if reused is not None else await self._anew(case, keeps=True)
+            reused = None
+            if behind:
+                place = await self._place(case)
+                reused = await self._reused(case, place, keeps=True)
+            return reused if reused is not None else await self._anew(case, place, keeps=True)
 
-    async def _anew(self, case: Case, *, keeps: bool) -> Compacted:
+    async def _anew(self, case: Case, place: _Place, *, keeps: bool) -> Compacted:
         if keeps and self._preview is not None and not self._preview.expired():
             self._preview.reschedule(0.0)  # long ago: it gives way at once; one that is about to cannot be told again
         done, request, count = await self._planned(case, await self._measured(case))
-        conversation, model = conversation_of(case.request), case.card.key
         if keeps:
-            await self._keep(conversation, model, done)
-            await self._checkpoints.keep_checkpoint(conversation, model, done.checkpoint)
+            await self._keep(place.name, case.card.key, done)
+            await self._checkpoints.keep_checkpoint(place.name, case.card.key, done.checkpoint)
         return Compacted(request, count, Outcome.NEW, done.replaced)
 
     async def _planned(self, case: Case, terms: Terms) -> tuple[Made, InferenceRequest, PromptCount]:

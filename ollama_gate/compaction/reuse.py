@@ -51,6 +51,14 @@ def made(messages: Sequence[Message], packed: bytes, terms: Terms) -> Made:
     return Made(built, checkpoint, tuple(map(original_of, messages)), _replaced(talk, plan))
 
 
+def continues(messages: Sequence[Message], checkpoint: Checkpoint) -> bool:
+    """Whether a conversation begins with all that a checkpoint has settled."""
+    try:
+        return _same(messages, checkpoint) >= max(checkpoint.settled, 1)
+    except ValueError:  # a message that cannot be written as JSON is none that was compacted before
+        return False
+
+
 def resumed(messages: Sequence[Message], checkpoint: Checkpoint, terms: Terms) -> Made | None:
     """What a checkpoint makes of a conversation that has grown since; None where it is another conversation now.
 
@@ -58,7 +66,7 @@ def resumed(messages: Sequence[Message], checkpoint: Checkpoint, terms: Terms) -
         ValueError: a message cannot be written as JSON.
     """
     same = _same(messages, checkpoint)
-    if same < checkpoint.settled or not same:
+    if same < max(checkpoint.settled, 1):
         return None
     talk = Conversation(messages)
     try:

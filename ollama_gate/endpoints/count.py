@@ -7,7 +7,7 @@ from aiohttp import web
 
 from ollama_gate.access.door import Caller
 from ollama_gate.catalog.card import ModelCard
-from ollama_gate.compaction.compactor import Case, NotCompacted
+from ollama_gate.compaction.outcome import Case, NotCompacted
 from ollama_gate.dialects.lane import Lane
 from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.policies import Applied

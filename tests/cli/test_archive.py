@@ -153,6 +153,12 @@ def test_everything_is_purged_only_when_it_is_meant(file: Path) -> None:
     assert json.loads(run("stats", "--json", "--url", str(file)).stdout)["messages"] == 0
 
 
+@pytest.mark.parametrize("more", [["--older-than", "7d"], ["--larger-than", "1GiB"], ["--conversation", "old"]])
+def test_everything_and_a_part_of_it_contradict_each_other(file: Path, more: list[str]) -> None:
+    assert run("purge", "--all", "--yes", *more, "--url", str(file)).exit_code == 2
+    assert json.loads(run("stats", "--json", "--url", str(file)).stdout)["messages"] == 6
+
+
 def test_the_numbers_are_told(file: Path) -> None:
     told = json.loads(run("stats", "--json", "--url", str(file)).stdout)
     assert (told["messages"], told["conversations"], told["checkpoints"]) == (6, 2, 0)

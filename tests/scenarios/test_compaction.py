@@ -247,6 +247,19 @@ async def test_conversations_of_one_session_do_not_take_each_others_checkpoints(
         assert seen == ["new", "new", "reused", "reused"]
 
 
+async def test_conversations_that_begin_alike_and_have_no_session_keep_their_checkpoints() -> None:
+    start = long_talks.long_talk(42, 60)[:4]
+    talks = [[*start, *long_talks.long_talk(42, seed)[4:]] for seed in range(61, 65)]
+    later = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "And then?"}]
+    async with compacting(3_000) as line:
+        assert [(await chat(line, talk)).gate("checkpoint") for talk in talks] == ["new"] * 4
+        longer = [[*talk, *later] for talk in (*talks, *talks)]
+        assert [(await chat(line, talk)).gate("checkpoint") for talk in longer] == ["reused"] * 8
+        fifth = [*start, *long_talks.long_talk(42, 70)[4:]]
+        assert (await chat(line, fifth)).gate("checkpoint") == "new"
+        assert (await chat(line, [*talks[0], *later])).gate("checkpoint") == "reused"
+
+
 async def test_one_long_question_stays_and_is_refused() -> None:
     body = {**case("01-chat-over-window"), "model": "long"}
     async with compacting(400, defaults={"num_ctx": 512}) as line:

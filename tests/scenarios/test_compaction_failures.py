@@ -173,6 +173,14 @@ async def test_a_full_disk_refuses_compactions_and_nothing_else() -> None:
         assert (await line.ask("/api/chat", {**OTHER, "model": "long"})).status == 200
 
 
+async def test_what_failed_for_a_passing_reason_is_tried_again_and_not_refused_by_heart() -> None:
+    async with compacting(3_000) as line:
+        archive, line.gate.wiring.compactor._archive = line.gate.wiring.compactor._archive, Full()
+        assert_r400(await chat(line), "messages")
+        line.gate.wiring.compactor._archive = archive
+        assert (await chat(line)).gate("checkpoint") == "new"
+
+
 @pytest.mark.slow
 async def test_originals_are_in_the_archive_before_they_are_replaced(tmp_path: Path) -> None:
     archive = {"enabled": True, "url": f"sqlite:///{tmp_path / 'archive.db'}"}

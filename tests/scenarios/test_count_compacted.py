@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ollama_gate.compaction.compactor import Case
+from ollama_gate.compaction.outcome import Case
 from ollama_gate.compaction.terms import Terms
 from ollama_gate.tasks import spawn
 from support import long_talks
