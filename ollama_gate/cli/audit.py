@@ -75,7 +75,7 @@ class Report:
 
 
 @click.command("audit")
-@click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"))
+@click.argument("file", type=click.File("r", encoding="utf-8-sig", errors="replace"))
 @click.option("--model", "-m", help="Count with this model's vocabulary (asks the running gate). Default: estimated.")
 @click.option("--split", "folder", type=click.Path(path_type=Path, file_okay=False), help="Write units into DIR.")
 @gate_options
@@ -215,8 +215,9 @@ def _write(folder: Path, units: list[Unit]) -> list[Unit]:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise Unusable(f"{folder} is not empty: name a folder that is, or one that does not exist")
+        digits = max(len(str(len(units) - 1)), 2)  # so that their names sort as they follow each other
         for number, unit in enumerate(units):
-            name = "00-core.md" if number == 0 else f"{number:02}-{slug(unit.title)}.md"
+            name = f"{number:0{digits}}-{slug(unit.title) if number else 'core'}.md"
             (folder / name).write_text(unit.text, encoding="utf-8", newline="")
         (folder / "handover.md").write_text(HANDOVER, encoding="utf-8")
     except OSError as failure:

@@ -67,8 +67,16 @@ def command(
         name = getattr(file, "name", "-")
         if status != 200:
             where = f"{name}: " if len(asked) > 1 else ""
+            # A body of /v1/messages may look like one of /api/chat, one of /v1/responses like one to embed.
+            hint = (
+                " (A body of another route needs --route, as --route /v1/messages.)"
+                if status == 400 and not route
+                else ""
+            )
             # 502 to 504: Ollama does not answer, or the gate has something else to do.
-            raise (NoAnswer if status > 500 else Unusable)(f"{where}{running.url} answers {status}: {message(answer)}")
+            raise (NoAnswer if status > 500 else Unusable)(
+                f"{where}{running.url} answers {status}: {message(answer)}{hint}"
+            )
         answers.append((name, answer))
     if as_json:
         told: Any = answers[0][1] if len(asked) == 1 else [{"file": name, **answer} for name, answer in answers]

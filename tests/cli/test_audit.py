@@ -91,6 +91,18 @@ def test_split_writes_core_units_and_a_page_to_fill_in(tmp_path: Path, gate: Can
     assert "## Next step" in (folder / "handover.md").read_text()
 
 
+def test_a_hundred_units_sort_as_they_follow_each_other(tmp_path: Path, gate: Canned) -> None:
+    text = "".join(f"## Part {number}\n{'word ' * 2400}\n" for number in range(102))
+    audit(tmp_path, text, "--gate", gate.url, "--split", str(tmp_path / "units"))
+    names = sorted(file.name for file in (tmp_path / "units").glob("[0-9]*"))
+    assert names[0] == "000-core.md"
+    assert "".join((tmp_path / "units" / name).read_text() for name in names) == text
+
+
+def test_a_heading_behind_a_byte_order_mark_is_one(tmp_path: Path, gate: Canned) -> None:
+    assert "before the first heading" not in audit(tmp_path, "\ufeff# A\nx\n", "--gate", gate.url).stdout
+
+
 def test_split_overwrites_nothing(tmp_path: Path, gate: Canned) -> None:
     (tmp_path / "units").mkdir()
     (tmp_path / "units" / "mine.md").write_text("mine")

@@ -113,6 +113,13 @@ def test_what_cannot_be_counted_is_told(gate: Canned, answer: tuple[int, Any], c
     assert message in done.stderr
 
 
+def test_a_body_that_its_fields_do_not_tell_gets_the_option_that_does(gate: Canned) -> None:
+    gate.answers[COUNT] = (400, {"error": "messages[0].content must be a string"})
+    assert "needs --route" in count(gate, '{"model": "x", "messages": []}').stderr
+    gate.answers[f"{COUNT}&route=/api/chat"] = gate.answers[COUNT]
+    assert "--route" not in count(gate, '{"model": "x", "messages": []}', "--route", "/api/chat").stderr
+
+
 def test_text_without_a_model_is_a_question(gate: Canned) -> None:
     done = count(gate, "text")
     assert done.exit_code == 2
