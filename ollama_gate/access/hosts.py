@@ -56,9 +56,10 @@ class Hosts:
         self.names = names
         self._exact = frozenset(name.lower() for name in names)
         self._endings = tuple(name.lower() for name in names if name.startswith("."))
+        self.trusts = lru_cache(maxsize=1024)(self._trusts)
+        """Whether a request with this Host header was meant for this gate; most say what the one before said."""
 
-    def trusts(self, host: str | None) -> bool:
-        """Whether a request with this Host header was meant for this gate."""
+    def _trusts(self, host: str | None) -> bool:
         if not host:
             return True
         name = name_in(host)

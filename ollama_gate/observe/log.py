@@ -25,7 +25,7 @@ _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 def configure(level: Level = "info", style: Style = "json", stream: TextIO | None = None) -> None:
     """Set the process's log up: JSON objects, or lines for people, on standard error unless a stream is given."""
     out = stream if stream is not None else sys.stderr
-    _direct.out = getattr(out, "buffer", None) if style == "json" and _LEVELS[level] <= _LEVELS["info"] else None
+    _direct.out = _below(out) if style == "json" and _LEVELS[level] <= _LEVELS["info"] else None
     processors: list[Processor]
     if style == "json":
         processors = [_json_line]
@@ -68,6 +68,12 @@ _UNWRITABLE: Final = (OSError, ValueError)
 """What writing raises: the second of a stream that is closed."""
 
 
+def _below(out: TextIO) -> BinaryIO | None:
+    """What takes the bytes of a stream as they are: below its buffer, where there is one, which each line empties."""
+    buffer: BinaryIO | None = getattr(out, "buffer", None)
+    return getattr(buffer, "raw", buffer)
+
+
 @dataclass(slots=True)
 class _Direct:
     """Where lines of finished requests go without passing the processors: the bytes below the log's stream."""
@@ -89,8 +95,8 @@ def finished(line: dict[str, object]) -> None:
     line["timestamp"] = datetime.now(UTC)
     text = orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
     try:
-        out.write(text)
-        out.flush()
+        while text and (written := out.write(text)):  # all of it, but for a pipe that is full or a disk
+            text = text[written:]
     except _UNWRITABLE:
         return
 
