@@ -162,7 +162,8 @@ class Turn:
 
 
 def _shown(hashes: tuple[str, ...], most: int = 40) -> str:
-    """The first hashes, and how many more there are: a header must not grow with a conversation."""
+    """The first hashes, each once, and how many more there are: a header must not grow with a conversation."""
+    hashes = tuple(dict.fromkeys(hashes))
     more = f" +{len(hashes) - most}" if len(hashes) > most else ""
     return " ".join(hashes[:most]) + more
 

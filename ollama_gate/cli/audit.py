@@ -75,7 +75,7 @@ class Report:
 
 
 @click.command("audit")
-@click.argument("file", type=click.File("r", encoding="utf-8-sig", errors="replace"))
+@click.argument("file", type=click.File("rb"))
 @click.option("--model", "-m", help="Count with this model's vocabulary (asks the running gate). Default: estimated.")
 @click.option("--split", "folder", type=click.Path(path_type=Path, file_okay=False), help="Write units into DIR.")
 @gate_options
@@ -99,7 +99,7 @@ def command(
     hand-over page to fill in; put together, core and units are the text. Exit code 0 when there is nothing to advise,
     1 when there is, 2 when FILE or the arguments cannot be used, 3 when the gate does not answer.
     """
-    text = file.read()
+    text = file.read().decode("utf-8-sig", "replace")  # with its own line ends
     if not text.strip():
         raise Unusable(f"{file.name} is empty")
     config, _ = configuration(path)

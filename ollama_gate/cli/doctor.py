@@ -53,16 +53,19 @@ def command(
     no error (with --strict no warning either), 1 when there is one, 2 when the configuration cannot be used, 3 when
     Ollama does not answer.
     """
+    good: list[str] = []
+    findings: list[Finding] = []
     try:
         before = front(gate, path)
-    except NoAnswer:  # the probe says so
+    except NoAnswer as silent_gate:
         before = Front(*configuration(path))
+        if no_probe:  # else the probe says so
+            findings.append(_unheard(silent_gate, "what is said here is of the Ollama that the configuration names"))
     config = before.config
-    good: list[str] = []
     with Console(stderr=True).status("looking", spinner="dots") if sys.stderr.isatty() else nullcontext():
         seen, silent = try_to_look(before)
         around = look_around(config.upstream.address, config.server.address, log=config.upstream.log)
-    findings = [*silent, *examine(config, seen), *archived(config)]
+    findings += [*silent, *examine(config, seen), *archived(config)]
     if seen is not None:
         findings += diagnose(config, seen, around)
         running = Running.named(gate, config)
@@ -133,12 +136,16 @@ def _body(card: ModelCard, room: Window, *, direct: bool) -> bytes:
     return json.dumps(body).encode()
 
 
+def _unheard(silent: NoAnswer, therefore: str) -> Finding:
+    what, _, fix = silent.message.partition(". ")
+    return Finding(Level.NOTE, "the gate", f"{what}: {therefore}", fix or "say where it is: --gate URL")
+
+
 def _through_gate(running: Running, card: ModelCard, room: Window) -> list[Finding]:
     try:
         status, answer = running.ask("/api/chat", _body(card, room, direct=False), within=_WITHIN)
     except NoAnswer as silent:
-        what, _, fix = silent.message.partition(". ")
-        return [Finding(Level.NOTE, "the gate", f"{what}: it was not tried", fix or "say where it is: --gate URL")]
+        return [_unheard(silent, "it was not tried")]
     except Unusable as closed:
         return [Finding(Level.NOTE, "the gate", closed.message, "--key KEY")]
     if status == 400 and "code" in answer:

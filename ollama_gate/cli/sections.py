@@ -18,6 +18,9 @@ _LEAST_UNIT: Final = 2_000
 _SHINGLE: Final = 12
 """Words in a row that do not come twice by chance."""
 _HEADING: Final = re.compile(r"^(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
+_UNDERLINE: Final = re.compile(r"^ {0,3}(=+|-{3,})[ \t]*$")
+"""Below a line of text of its own it makes that line a heading of the first or second level."""
+_PLAIN: Final = re.compile(r"^ {0,3}(?![-+*>|#=]|\d+[.)])\S")
 _FENCE: Final = re.compile(r"^[ ]{0,3}(```+|~~~+)")
 _CHANGING: Final = re.compile(
     r"\{\{.*?\}\}|\$\{\w+\}|\b20\d\d-\d\d-\d\d\b|\b\d{1,2}:\d\d\b|"
@@ -61,11 +64,22 @@ def sections(text: str) -> list[Section]:
     out: list[Section] = []
     lines: list[str] = []
     level, title, fence = 0, "", ""
+    stands_alone = False  # whether the last line is one of text behind an empty one
     for line in text.splitlines(keepends=True):
+        bare = line.rstrip("\r\n")
+        under = None if fence or not stands_alone else _UNDERLINE.match(bare)
+        if under is not None:
+            heading = lines.pop()
+            if lines:
+                out.append(Section(level, title, "".join(lines)))
+            level, title, lines = 1 if under[1][0] == "=" else 2, heading.strip(), [heading, line]
+            stands_alone = False
+            continue
+        stands_alone = _PLAIN.match(bare) is not None and (not lines or not lines[-1].strip())
         mark = _FENCE.match(line)
         if mark is not None and (not fence or (mark[1][0] == fence[0] and len(mark[1]) >= len(fence))):
             fence = "" if fence else mark[1]
-        found = None if fence or mark is not None else _HEADING.match(line.rstrip("\r\n"))
+        found = None if fence or mark is not None else _HEADING.match(bare)
         if found is not None:
             if lines:
                 out.append(Section(level, title, "".join(lines)))

@@ -141,7 +141,7 @@ def _table(*titles: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title in titles:
         right = title in {"window", "budget", "slots", "waiting", "longest", "memory", "prompt", "for"}
-        table.add_column(title, justify="right" if right else "left", overflow="fold")
+        table.add_column(title, justify="right" if right else "left", overflow="ellipsis", no_wrap=True)
     return table
 
 

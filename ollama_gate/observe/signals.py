@@ -1,7 +1,8 @@
 """Signals: symptoms of a full or broken context, seen in the messages of a conversation and its counts over time.
 
-A conversation is found again by its session (where the client names one), its model and its first question. What is
-kept of it are hashes and numbers, in bounds. Time is passed in as seconds of any steady clock.
+A conversation is found again by its session (where the client names one), its model and its first question, or by the
+next ones where a client has dropped the first. What is kept of it are hashes and numbers, in bounds. Time is passed in
+as seconds of any steady clock.
 """
 
 from array import array
@@ -20,6 +21,10 @@ BYTES: Final = 16 * 1024**2
 """Most memory of all conversations together, about."""
 _LINES: Final = 3
 """Conversations of one beginning that are told apart: an agent's turns, and what it asks beside them."""
+_LATER: Final = 3
+"""Questions after the first that a conversation is found by when the first is gone."""
+_EARLY: Final = 64
+"""Messages in which they are looked for."""
 _READ_ON_MEETING: Final = 64
 """Messages of a conversation that is met in its middle; older ones are not read."""
 _MOST_MESSAGES: Final = 4096
@@ -34,6 +39,7 @@ _PROMPT_LINES: Final = 255
 """Lines of it that are hashed by themselves; what follows is hashed as one."""
 _CHARS_PER_TOKEN: Final = 4.0
 """For tokens of a conversation that Ollama has not counted yet."""
+_LATER_BYTES: Final = 150
 _STILL: Final = 1.01
 """A prompt count that has grown by less stands still."""
 _GROWN: Final = 1.05
@@ -93,6 +99,8 @@ class _Held:
     lines: list[_Line] = field(default_factory=list)
     seen: float = 0.0
     size: int = 0
+    later: list[int] = field(default_factory=list)
+    """Keys that it would have without its first questions."""
 
 
 class Look:
@@ -134,6 +142,8 @@ class SignalBook:
         self._tools = Tools(limits.exempt_tools)
         self._most_bytes = most_bytes
         self._held: OrderedDict[int, _Held] = OrderedDict()
+        self._later: dict[int, int] = {}
+        """The key that a conversation is held under, by each of its `later` ones."""
         self.size = 0
         """Bytes in use, about."""
 
@@ -150,17 +160,35 @@ class SignalBook:
         marks, sizes = _marked(messages, offered)
         # Other tools are another conversation.
         tools = frozenset(names_of(offered)) if offered else None
-        key = (request.session, request.model.lower(), _opening(messages), tools)
-        held = self._find(hash(key), now)
-        line, signals = self._continue(held, marks, sizes, messages, offered)
+        first, later = _questions(messages)
+        who = (request.session, request.model.lower(), tools)
+        key = hash((who, first))
+        held = self._find(key, now)
+        before = None if held.lines else self._later.get(key)
+        longer = None if before is None else self._held.get(before)
+        line, signals = self._continue(held, longer, marks, sizes, messages, offered)
         self._symptoms(line, offered, signals)
+        for question in later[len(held.later) :]:
+            held.later.append(hash((who, question)))
+            self._later[held.later[-1]] = key
+        if longer is not None:
+            self._weigh(longer)
         self._weigh(held)
         return Look(line, self._limits, tuple(signals))
 
     def _continue(
-        self, held: _Held, marks: "array[int]", sizes: "array[int]", messages: Sequence[Message], offered: Any
+        self,
+        held: _Held,
+        longer: _Held | None,
+        marks: "array[int]",
+        sizes: "array[int]",
+        messages: Sequence[Message],
+        offered: Any,
     ) -> tuple[_Line, list[Signal]]:
-        """The line that these messages continue, read up to the last of them, or a new one."""
+        """The line that these messages continue, read up to the last of them, or a new one.
+
+        `longer` is what may be the same conversation, before its first question was dropped.
+        """
         signals: list[Signal] = []
         line = None
         for known in held.lines:
@@ -173,13 +201,14 @@ class SignalBook:
         else:
             line = _Line(marks, sizes, 0, Reading(), *_by_line(messages[0]), *_by_tool(offered))
             line.reading.read(messages[-_READ_ON_MEETING:], self._tools)
-            old, at = _nearest(held.lines, marks)
+            past = held if longer is None else longer
+            old, at = _nearest(past.lines, marks)
             broken = _broken(old, line, at, self._limits.prefix_break) if old is not None else None
             if old is not None and broken is not None:
                 signals.append(broken)
                 line.still_tokens, line.still_chars, line.stills = old.still_tokens, old.still_chars, old.stills
                 line.tokens = old.tokens
-                held.lines.remove(old)
+                past.lines.remove(old)
         if not held.lines or held.lines[-1] is not line:
             if line in held.lines:
                 held.lines.remove(line)
@@ -211,7 +240,7 @@ class SignalBook:
         held = self._held.get(key)
         if held is None or now - held.seen > QUIET:
             if held is not None:
-                self.size -= held.size
+                self._forget(key, held)
             held = self._held[key] = _Held()
         held.seen = now
         self._held.move_to_end(key)
@@ -220,11 +249,17 @@ class SignalBook:
     def _weigh(self, held: _Held) -> None:
         """Bring the book back within its bounds; the conversation that was just seen stays."""
         size = held.lines[0].size if len(held.lines) == 1 else sum(line.size for line in held.lines)
+        size += _LATER_BYTES * len(held.later)
         self.size += size - held.size
         held.size = size
         while len(self._held) > 1 and (len(self._held) > self._limits.conversations or self.size > self._most_bytes):
-            _, gone = self._held.popitem(last=False)
-            self.size -= gone.size
+            self._forget(*self._held.popitem(last=False))
+
+    def _forget(self, key: int, gone: _Held) -> None:
+        self.size -= gone.size
+        for later in gone.later:
+            if self._later.get(later) == key:
+                del self._later[later]
 
 
 def _standstill(line: _Line, limits: Signals) -> Signal | None:
@@ -289,13 +324,16 @@ def _by_tool(offered: Any) -> tuple["array[int]", "array[int]"]:
     return array("q", map(hash, tools)), array("I", map(len, tools))
 
 
-def _opening(messages: Sequence[Any]) -> str | None:
-    """The first question: it stays the same when a system prompt or what follows changes."""
-    for message in messages:
+def _questions(messages: Sequence[Any]) -> tuple[str | None, list[str | None]]:
+    """The first question, which stays the same when a system prompt or what follows changes, and those after it."""
+    questions: list[str | None] = []
+    for at, message in enumerate(messages):
         if isinstance(message, dict) and message.get("role") == "user":
             content = message.get("content")
-            return content if isinstance(content, str) else None
-    return None
+            questions.append(content if isinstance(content, str) else None)
+        if len(questions) > _LATER or (questions and at >= _EARLY):
+            break
+    return (questions[0], questions[1:]) if questions else (None, [])
 
 
 def _marked(messages: Sequence[Any], offered: Any) -> tuple["array[int]", "array[int]"]:

@@ -91,6 +91,14 @@ def test_split_writes_core_units_and_a_page_to_fill_in(tmp_path: Path, gate: Can
     assert "## Next step" in (folder / "handover.md").read_text()
 
 
+def test_units_keep_the_line_ends_of_the_text(tmp_path: Path, gate: Canned) -> None:
+    (tmp_path / "prompt.md").write_bytes(b"# A\r\none\r\n\r\nB\r\n===\r\ntwo\rthree\n")
+    arguments = ["audit", str(tmp_path / "prompt.md"), "--gate", gate.url, "--split", str(tmp_path / "units")]
+    assert CliRunner().invoke(main, arguments).exit_code in {0, 1}
+    units = sorted((tmp_path / "units").glob("[0-9]*"))
+    assert b"".join(unit.read_bytes() for unit in units) == (tmp_path / "prompt.md").read_bytes()
+
+
 def test_a_hundred_units_sort_as_they_follow_each_other(tmp_path: Path, gate: Canned) -> None:
     text = "".join(f"## Part {number}\n{'word ' * 2400}\n" for number in range(102))
     audit(tmp_path, text, "--gate", gate.url, "--split", str(tmp_path / "units"))

@@ -121,6 +121,8 @@ def test_a_gate_that_does_not_run_is_a_note(tmp_path: Path, ollama: Canned) -> N
     done = examine(tmp_path, ollama, "--gate", "http://127.0.0.1:1", "--yes")
     assert done.exit_code == 0
     assert "it was not tried" in " ".join(done.stdout.split())
+    told = examine(tmp_path, ollama, "--gate", "http://127.0.0.1:1", "--no-probe").stdout
+    assert "what is said here is of the Ollama that the configuration names" in " ".join(told.split())
 
 
 def test_findings_of_the_surroundings_are_told(tmp_path: Path, ollama: Canned, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,20 @@ def test_sections_begin_at_headings_and_not_in_code() -> None:
     assert sections(TEXT)[1].text == "# One\nfirst\n```sh\n# no heading\n```\n"
 
 
-lines = st.sampled_from(["# a\n", "## b c\n", "text\n", "```\n", "~~~~\n", "\n", "#no\n", "x\r\n", "\u2028", "last"])
+def test_an_underlined_line_is_a_heading_and_a_rule_is_none() -> None:
+    text = (
+        "Rules\r\n=====\r\nbe short\r\n\r\n"
+        "Tools\r\n---\r\nfew\r\n---\r\n\r\n- one\r\n---\r\n\r\n```\r\n\r\nx\r\n===\r\n"
+    )
+    found = sections(text)
+    assert [(one.level, one.title) for one in found] == [(1, "Rules"), (2, "Tools")]
+    assert "".join(one.text for one in found) == text
+    assert [one.title for one in sections("---\nname: x\n---\ntext\n")] == [""]
+
+
+lines = st.sampled_from(
+    ["# a\n", "===\n", "---\r\n", "## b c\n", "text\n", "```\n", "~~~~\n", "\n", "#no\n", "x\r\n", "\u2028", "last"]
+)
 
 
 @given(st.lists(lines).map("".join) | st.text())

@@ -168,6 +168,26 @@ def test_conversations_are_told_apart_by_session_model_and_first_question() -> N
     assert told(book.look(chat(*changed, session="a"), 1.0)).keys() == {"prefix-break"}
 
 
+@pytest.mark.parametrize("dropped", [1, 2, 3, 6])
+def test_a_window_that_slides_over_the_first_question_breaks_the_prefix_each_time(dropped: int) -> None:
+    book, messages = SignalBook(Signals()), talk(40, words=400)
+    assert told(book.look(chat(*messages[:30]), 0.0)) == {}
+    for turn in range(1, 4):
+        after = [SYSTEM, *messages[1 + turn * dropped : 30 + 2 * turn]]
+        look = book.look(chat(*after), float(turn))
+        assert look is not None
+        assert [(signal.kind, signal.where) for signal in look.signals] == [(SignalKind.PREFIX_BREAK, "messages[1]")]
+    assert told(book.look(chat(SYSTEM, *messages[5:], session="another"), 9.0)) == {}
+
+
+def test_a_conversation_that_begins_with_the_second_question_of_another_is_another() -> None:
+    book, messages = SignalBook(Signals(prefix_break=1)), talk(30)
+    book.look(chat(*messages), 0.0)
+    beside = [SYSTEM, messages[3], {"role": "assistant", "content": "b " * 900}, {"role": "user", "content": "Why?"}]
+    assert told(book.look(chat(*beside), 1.0)) == {}
+    assert told(book.look(chat(*messages, *exchange(99)), 2.0)) == {}
+
+
 def grown(book: SignalBook, counts: list[int], words: int = 300) -> list[dict[str, int]]:
     out = []
     for number, count in enumerate(counts, 1):
@@ -204,6 +224,7 @@ def test_the_book_keeps_its_bounds() -> None:
     for number in range(20):
         book.look(chat(*talk(3), session=str(number)), 0.0)
     assert len(book) == 5
+    assert len(book._later) == sum(len(held.later) for held in book._held.values()) == 10
     small = SignalBook(Signals(), most_bytes=20_000)
     for number in range(20):
         small.look(chat(*talk(30), session=str(number)), 0.0)

@@ -170,6 +170,16 @@ class Writer:
             messages = [*messages, {"role": "assistant", "content": self.words(20, 300)}]
         return turns
 
+    def talk(self, questions: int) -> list[Turn]:
+        """Question and long answer in turn, behind a system prompt."""
+        messages: list[Json] = [{"role": "system", "content": self.words(50, 80)}]
+        turns = []
+        for _ in range(questions):
+            messages.append({"role": "user", "content": self.task()})
+            turns.append(Turn(list(messages)))
+            messages.append({"role": "assistant", "content": self.words(120, 200)})
+        return turns
+
     def compacted(self) -> list[Turn]:
         """An agent that puts a summary in the place of what is old, and goes on."""
         turns = self.agent()
@@ -303,6 +313,11 @@ def sliding_window(writer: Writer) -> list[Turn]:
     return [replace(turn, messages=[*turn.messages[:2], *turn.messages[2:][-20:]]) for turn in turns]
 
 
+def dropped_pairs(writer: Writer) -> list[Turn]:
+    """A client that drops the oldest question with its answer, the first one too, each time it asks another."""
+    return [replace(turn, messages=[turn.messages[0], *turn.messages[1:][-9:]]) for turn in writer.talk(14)]
+
+
 def shuffled_tools(writer: Writer) -> list[Turn]:
     """Tools that come in another order with each turn."""
     turns = writer.agent()
@@ -318,6 +333,7 @@ BROKEN: Final[dict[str, Callable[[Writer], list[Turn]]]] = {
     "prompt-standstill": prompt_standstill,
     "prefix-break": clock_in_the_system_prompt,
     "prefix-break by a sliding window": sliding_window,
+    "prefix-break by a window that slides over the first question": dropped_pairs,
     "prefix-break by tools in another order": shuffled_tools,
 }
 
