@@ -137,7 +137,8 @@ class Ledger:
         others = [holding for holding in self._holdings.values() if holding.model != model]
         leaving = sum(holding.booked for holding in others if holding.stage is Stage.LEAVING)
         free = limit - sum(holding.booked for holding in others)
-        idle = sorted((holding for holding in others if holding.idle), key=lambda holding: holding.last_used)
+        # Told to go before `/api/ps` has said what a request left of it, a model would count for `load_grace` more.
+        idle = sorted((h for h in others if h.idle and h.abandoned_at is None), key=lambda holding: holding.last_used)
         if self.policy.on_full is OnFull.EVICT:
             return Wait(self._evict(idle, cost - free - leaving, now))
         if self.policy.on_full is OnFull.WAIT:

@@ -325,6 +325,26 @@ def test_a_model_that_cannot_be_unloaded_is_tried_again_later_not_at_once() -> N
     assert load.place is Place.RUNNING
 
 
+@pytest.mark.parametrize("outcome", [Outcome.LEFT, Outcome.FAILED])
+def test_a_loaded_model_whose_client_went_makes_room_as_soon_as_it_is_known_to_be_loaded_still(
+    outcome: Outcome,
+) -> None:
+    script = Script(limit=10)
+    demand = takes(6)
+    script.answer(script.arrive("a", demand))
+    running, load = script.arrive("a", demand), script.arrive("b", demand)
+    script.now = 1.0
+    script.scheduler.finish(running, outcome, script.now)
+    assert script.did.evicted == [], "it may have expired, and the request have begun to load it"
+    script.now = 1.1
+    script.ps(("a", demand))
+    assert script.did.evicted == ["a"]
+    script.scheduler.evicted("a", 1.2)
+    script.now = 1.3
+    script.ps()
+    assert load.place is Place.RUNNING
+
+
 def test_waiting_for_memory_is_looked_after_four_times_a_second() -> None:
     script = Script(limit=10)
     script.arrive("a", takes(6))
