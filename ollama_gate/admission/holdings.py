@@ -64,7 +64,7 @@ class DoesNotFit:
     largest_ever: int
     """The same with nothing else loaded."""
     retry_at: float | None = None
-    """When the next idle model expires; None when waiting would not help or nothing is known."""
+    """When enough idle models will have expired by themselves; None when they would not do or nothing is known."""
     host_cache: int = 0
     """Bytes of `needed` that llama-server may keep of old prompts, no more than it is let."""
 

@@ -148,8 +148,7 @@ class Ledger:
             waits = free + leaving >= cost
         if waits:
             return Wait()
-        soonest = min((h.expires_at for h in idle if h.expires_at is not None), default=None)
-        return self._does_not_fit(demand, limit, own, soonest)
+        return self._does_not_fit(demand, limit, own, _expired_by(idle, cost - free - leaving))
 
     def _evict(self, idle: Sequence[Holding], lacking: int, now: float) -> tuple[str, ...]:
         """Mark the least recently used idle models as leaving, as many as needed; none when all would not do."""
@@ -334,6 +333,16 @@ class Ledger:
             yield BiggerThanBooked(entry.model, expected.loaded, size)
         if (differs := settings_alert(holding.demand, entry)) is not None:
             yield differs
+
+
+def _expired_by(idle: Sequence[Holding], lacking: int) -> float | None:
+    """When so many bytes will have become free by themselves; None when they will not, or nobody knows when."""
+    timed = [(holding.expires_at, holding.booked) for holding in idle if holding.expires_at is not None]
+    for at, booked in sorted(timed):
+        lacking -= booked
+        if lacking <= 0:
+            return at
+    return None
 
 
 def _serves(holding: Holding, demand: Demand) -> bool:

@@ -141,6 +141,21 @@ def test_the_policy_to_refuse_names_what_would_fit_now_and_when_to_come_back() -
     assert isinstance(book.request("llama", llama(no.largest_now), 1.0), Granted)
 
 
+def test_what_does_not_fit_is_told_when_enough_will_have_expired_not_the_first_that_will() -> None:
+    book = ledger(9, OnFull.REFUSE)
+    for model, expires_at in (("later", 200.0), ("soon", 100.0), ("busy", 50.0)):
+        use(book, model, simple(3), 0.0)
+        book.reconcile([ps(h.model, simple(3), expires_at=h.expires_at or expires_at) for h in book], 1.0, 1.0)
+    book.request("busy", simple(3), 2.0)
+    told = {gib: book.request("new", simple(gib), 3.0) for gib in (2, 3, 5, 8)}
+    assert {gib: no.retry_at for gib, no in told.items() if isinstance(no, DoesNotFit)} == {
+        2: 100.0,
+        3: 100.0,
+        5: 200.0,
+        8: None,
+    }
+
+
 def test_the_policy_to_wait_evicts_nothing_and_refuses_when_no_waiting_would_do() -> None:
     book = ledger(10, OnFull.WAIT)
     use(book, "idle", simple(6), 0.0)
