@@ -39,7 +39,7 @@ class Heard:
     """Token ids after all cutting."""
     last_user: str = ""
     """The last message, when a user wrote it."""
-    tools: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[Any] = ()
     thinking: bool = False
     format: Any = None
     """None, "json" or a JSON schema."""
@@ -103,7 +103,7 @@ def _call(heard: Heard) -> Mapping[str, Any] | None:
     text = heard.last_user
     if asked := _CALL.search(text):
         return {"name": asked[1], "arguments": _arguments(asked[1], asked[2], heard.tools)}
-    names = [name for tool in heard.tools if (name := str((tool.get("function") or {}).get("name") or ""))]
+    names = [name for function in _functions(heard.tools) if (name := str(function.get("name") or ""))]
     wanted = names[:1] if _USE.search(text) else []
     if not wanted and heard.first and len(text) <= _SHORT:
         said = {word.lower() for word in _WORD.findall(text)}
@@ -111,14 +111,18 @@ def _call(heard: Heard) -> Mapping[str, Any] | None:
     return {"name": wanted[0], "arguments": _arguments(wanted[0], None, heard.tools)} if wanted else None
 
 
-def _arguments(name: str, given: str | None, tools: Sequence[Mapping[str, Any]]) -> Any:
+def _functions(tools: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """The functions of declared tools; null for a tool, or for its function, is one without a name in Go."""
+    return [tool["function"] for tool in tools if tool and tool.get("function")]
+
+
+def _arguments(name: str, given: str | None, tools: Sequence[Any]) -> Any:
     if given is not None:
         try:
             return json.loads(given)
         except ValueError:
             return {"text": given}
-    for tool in tools:
-        function = tool.get("function", {})
+    for function in _functions(tools):
         if function.get("name") == name:
             return _instance(function.get("parameters") or {})
     return {}

@@ -42,3 +42,9 @@ def test_without_tools_or_later_on_a_word_calls_nothing() -> None:
     assert called("What is the weather in Oslo?", tools=[]) == []
     assert called("What is the weather in Oslo?", first=False) == []
     assert called("Please use a tool", first=False) == ["get_current_weather"]
+
+
+@pytest.mark.parametrize("nothing", [None, {}, {"type": "function", "function": None}])
+def test_a_tool_that_is_nothing_fails_nobody(nothing: Any) -> None:
+    assert called("call tool add", tools=[nothing, *TOOLS]) == ["add"]
+    assert called("Please use a tool", tools=[nothing]) == []
