@@ -44,6 +44,8 @@ def prompt_too_long(request: InferenceRequest, count: PromptCount, window: Windo
         advice = f"The tools alone take {parts.tools} tokens: offer fewer tools, or shorten their schemas."
     elif parts.tools > max(parts.messages, window.budget // 2):
         advice = f"The tools take {parts.tools} of these tokens: offering fewer tools would help most."
+    elif parts.media > max(parts.messages, window.budget // 2):
+        advice = f"Pictures or sound take {parts.media} of these tokens: sending fewer would help most."
     because = f", because {count.why}." if count.why else "."
     side = "upper" if count.tokens == count.at_most else "lower"
     how = {

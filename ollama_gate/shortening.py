@@ -65,9 +65,11 @@ class Shortener:
 
 
 def told(refusal: Refusal, no: NotCompacted) -> Refusal:
-    """A refusal that says that compaction was tried, and why it did not help."""
+    """A refusal that says whether compaction was tried, and why it does not help."""
     details: Mapping[str, Any] = {**refusal.details, "compaction": {"outcome": str(no.outcome), "why": str(no)}}
     message = f"{refusal.message} Compaction was tried and did not help: {_WORDS[str(no.outcome)]}."
+    if refusal.param == "tools":  # they alone are over the budget, and nothing was tried
+        message = f"{refusal.message} Compaction was not tried: it makes messages shorter, not tools."
     return replace(refusal, message=message, details=details)
 
 

@@ -40,6 +40,7 @@ EVERY = [
     refusals.prompt_too_long(chat(), count(9000, messages=8000, template=1000), ROOM),
     refusals.prompt_too_long(chat(), count(9000, messages=1, tools=8999), ROOM),
     refusals.prompt_too_long(chat(), count(9000, messages=4000, tools=5000), ROOM),
+    refusals.prompt_too_long(chat(), count(9000, messages=4000, media=5000), ROOM),
     refusals.prompt_too_long(generate(), count(9000, 9100, Rung.ESTIMATE), ROOM),
     refusals.prompt_too_long(chat(), count(9000, 9000, Rung.BOUND), ROOM),
     refusals.prompt_too_long(chat(), count(90_000, 10**7, Rung.BOUND), ROOM),
@@ -87,6 +88,14 @@ def test_the_sentence_has_plain_digits(tokens: int, limit: int) -> None:
 def test_what_is_to_blame_is_named(parts: Parts, request_: InferenceRequest, param: str) -> None:
     found = PromptCount(9001, 9001, Rung.EXACT, parts)
     assert refusals.prompt_too_long(request_, found, ROOM).param == param
+
+
+def test_who_sends_too_many_pictures_is_not_told_to_shorten_the_text() -> None:
+    for request in (chat(), generate()):
+        refusal = refusals.prompt_too_long(request, count(9248, messages=9, template=23, media=9216), ROOM)
+        assert refusal.message.endswith("Pictures or sound take 9216 of these tokens: sending fewer would help most.")
+    text = refusals.prompt_too_long(chat(), count(9768, messages=9000, media=768), ROOM)
+    assert "Shorten or summarise" in text.message
 
 
 def test_a_bound_says_which_side_it_is_on() -> None:

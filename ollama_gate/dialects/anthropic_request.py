@@ -24,12 +24,14 @@ from ollama_gate.dialects.options import checked_schema
 from ollama_gate.dialects.server_tools import NOTE_PASSED, goes_on, search_function, without_namesakes
 from ollama_gate.dialects.tool_calls import name_results
 from ollama_gate.dialects.translation import (
+    KEEP_ALIVE_HEADER,
     NOTE_CONTENT_LEFT_OUT,
     NOTE_TOOL_CHOICE_IGNORED,
     NOTE_TOOL_CHOICE_NONE,
     ServerTools,
     inference_request,
     nameless_tool,
+    note_elsewhere,
     note_left_out,
     nothing_said,
     quoted,
@@ -56,6 +58,17 @@ FIELDS: Final = frozenset(
     }
 )
 _LEFT_OUT: Final = frozenset({"options", "mcp_servers", "container"})
+_ELSEWHERE: Final = {
+    "think": "thinking",
+    "enable_thinking": "thinking",
+    "reasoning_effort": "thinking",
+    "format": "output_config.format",
+    "response_format": "output_config.format",
+    "keep_alive": f"the header {KEEP_ALIVE_HEADER}",
+    "max_completion_tokens": "max_tokens",
+    "num_predict": "max_tokens",
+    "stop": "stop_sequences",
+}
 _TOOL: Final = REQUEST.within("tools", "Tool")
 _MESSAGE_TYPE: Final = 'struct { Role string "json:\\"role\\""; Content json.RawMessage "json:\\"content\\"" }'
 _SERVER_TOOLS: Final = ("web_search", "web_fetch", "code_execution", "tool_search_tool", "mcp_toolset")
@@ -128,6 +141,7 @@ def _translated(
         native["think"] = think
     record(body, "metadata", REQUEST, "anthropic.Metadata")
     note_left_out(body, _LEFT_OUT, notes)
+    note_elsewhere(body, _ELSEWHERE, notes)
     return inference_request(
         Kind.CHAT,
         "anthropic",

@@ -10,8 +10,8 @@ from typing import Any, Final
 import orjson
 
 from ollama_gate.dialects.lane import Headers, Lane
-from ollama_gate.dialects.options import bad_format, check_options
-from ollama_gate.dialects.translation import ServerTools, asked_num_ctx, session_of
+from ollama_gate.dialects.options import FLOATS, INTEGERS, bad_format, check_options
+from ollama_gate.dialects.translation import ServerTools, asked_num_ctx, note_elsewhere, session_of
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import Control, InferenceRequest, Json, Kind
 
@@ -39,6 +39,16 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
 
 # An enum's members are slow to get (Python 3.11).
 _CHAT, _GENERATE, _EMBED, _NONE = Kind.CHAT, Kind.GENERATE, Kind.EMBED, Control.NONE
+
+_ELSEWHERE: Final = {
+    **dict.fromkeys((INTEGERS | FLOATS | {"stop"}) - {"num_ctx"}, "options"),
+    "max_tokens": "options.num_predict",
+    "max_completion_tokens": "options.num_predict",
+    "response_format": "format",
+    "reasoning_effort": "think",
+}
+_CHAT_ELSEWHERE: Final = {**_ELSEWHERE, "system": "messages of the role system"}
+"""Fields that Ollama drops without a word, and where it reads what they say."""
 
 KINDS: Final[Mapping[str, Kind]] = {
     "/api/chat": Kind.CHAT,
@@ -84,6 +94,8 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
         _check_misplaced(path, body)
     asked = options.get("num_predict") if options else None
     notes: list[str] = []
+    if kind is not _EMBED:
+        note_elsewhere(body, _CHAT_ELSEWHERE if kind is _CHAT else _ELSEWHERE, notes)
     return InferenceRequest(
         kind=kind,
         path=path,

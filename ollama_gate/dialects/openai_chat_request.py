@@ -24,6 +24,7 @@ from ollama_gate.dialects.openai_stream import wants_usage
 from ollama_gate.dialects.options import checked_schema
 from ollama_gate.dialects.tool_calls import native_call, parsed_arguments
 from ollama_gate.dialects.translation import (
+    KEEP_ALIVE_HEADER,
     NOTE_NO_FORMAT,
     NOTE_ONE_CHOICE,
     NOTE_TOOL_CHOICE_IGNORED,
@@ -32,6 +33,7 @@ from ollama_gate.dialects.translation import (
     ServerTools,
     inference_request,
     nameless_tool,
+    note_elsewhere,
     note_left_out,
     nothing_said,
     think_of_effort,
@@ -65,8 +67,27 @@ FIELDS: Final = frozenset(
     }
 )
 _LEFT_OUT: Final = frozenset(
-    {"functions", "function_call", "logit_bias", "audio", "web_search_options", "options", "top_k", "min_p"}
+    {
+        "functions",
+        "function_call",
+        "logit_bias",
+        "audio",
+        "web_search_options",
+        "options",
+        "top_k",
+        "min_p",
+        "repeat_penalty",
+        "chat_template_kwargs",
+    }
 )
+_ELSEWHERE: Final = {
+    "think": "reasoning_effort",
+    "enable_thinking": "reasoning_effort",
+    "format": "response_format",
+    "keep_alive": f"the header {KEEP_ALIVE_HEADER}",
+    "num_predict": "max_completion_tokens",
+    "system": "messages of the role system",
+}
 _CLIENT_TOOLS: Final = (None, "", "function", "custom")
 _REQUEST: Final = Place("ChatCompletionRequest")
 _MESSAGE: Final = _REQUEST.within("messages", "Message")
@@ -125,6 +146,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     if flag(body, "_debug_render_only", _REQUEST):
         native["_debug_render_only"] = True
     note_left_out(body, _LEFT_OUT, notes)
+    note_elsewhere(body, _ELSEWHERE, notes)
     if body.get("n") not in (None, 1):
         notes.append(NOTE_ONE_CHOICE)
     return inference_request(

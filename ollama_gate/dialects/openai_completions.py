@@ -11,11 +11,13 @@ from ollama_gate.dialects.go_fields import Place, bad_request, flag, integer, nu
 from ollama_gate.dialects.go_json import go_json
 from ollama_gate.dialects.openai_stream import FINGERPRINT, StreamWriter, usage_object, wants_usage
 from ollama_gate.dialects.translation import (
+    KEEP_ALIVE_HEADER,
     NOTE_ONE_CHOICE,
     ServerTools,
     Stamp,
     failure_of,
     inference_request,
+    note_elsewhere,
     note_left_out,
     text_of,
     usage_of,
@@ -42,7 +44,12 @@ FIELDS: Final = frozenset(
         "_debug_render_only",
     }
 )
-_LEFT_OUT: Final = frozenset({"best_of", "echo", "logit_bias", "options", "top_k", "min_p"})
+_LEFT_OUT: Final = frozenset({"best_of", "echo", "logit_bias", "options", "top_k", "min_p", "repeat_penalty"})
+_ELSEWHERE: Final = {
+    "max_completion_tokens": "max_tokens",
+    "num_predict": "max_tokens",
+    "keep_alive": f"the header {KEEP_ALIVE_HEADER}",
+}
 _REQUEST: Final = Place("CompletionRequest")
 
 
@@ -78,6 +85,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         native["_debug_render_only"] = True
     notes = [] if body.get("n") in (None, 1) else [NOTE_ONE_CHOICE]
     note_left_out(body, _LEFT_OUT, notes)
+    note_elsewhere(body, _ELSEWHERE, notes)
     return inference_request(
         Kind.GENERATE, "openai", body, headers, native, asked_output=asked, notes=notes, empty=not prompt
     )

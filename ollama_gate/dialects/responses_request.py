@@ -24,6 +24,7 @@ from ollama_gate.dialects.options import checked_schema
 from ollama_gate.dialects.responses_input import input_messages
 from ollama_gate.dialects.server_tools import NOTE_PASSED, goes_on, search_function, without_namesakes
 from ollama_gate.dialects.translation import (
+    KEEP_ALIVE_HEADER,
     NOTE_NO_FORMAT,
     NOTE_NO_STATE,
     NOTE_TOOL_CHOICE_IGNORED,
@@ -31,6 +32,7 @@ from ollama_gate.dialects.translation import (
     ServerTools,
     inference_request,
     nameless_tool,
+    note_elsewhere,
     note_left_out,
     nothing_said,
     think_of_effort,
@@ -60,6 +62,18 @@ FIELDS: Final = frozenset(
     }
 )
 _LEFT_OUT: Final = frozenset({"options", "top_logprobs", "max_tool_calls", "prompt", "messages"})
+_ELSEWHERE: Final = {
+    "think": "reasoning.effort",
+    "enable_thinking": "reasoning.effort",
+    "reasoning_effort": "reasoning.effort",
+    "format": "text.format",
+    "response_format": "text.format",
+    "keep_alive": f"the header {KEEP_ALIVE_HEADER}",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "num_predict": "max_output_tokens",
+    "system": "instructions",
+}
 _SAYS: Final = ("input", "prompt", "messages", "previous_response_id", "conversation")
 """Where there is one of these, somebody wants an answer; without any, the model is loaded."""
 REQUEST: Final = Place("ResponsesRequest")
@@ -88,6 +102,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     if isinstance(body.get("prompt"), dict):
         raise _stored_prompt()
     note_left_out(body, _LEFT_OUT, notes)
+    note_elsewhere(body, _ELSEWHERE, notes)
     if body.get("previous_response_id") or body.get("conversation"):
         notes.append(NOTE_NO_STATE)
     messages = input_messages(body.get("input"), text(body, "instructions", REQUEST))

@@ -190,6 +190,23 @@ def note_left_out(body: Json, names: frozenset[str], notes: list[str]) -> None:
         notes.append(f"{', '.join(found)} left out: Ollama has nothing of the kind")
 
 
+def note_elsewhere(body: Json, places: Mapping[str, str], notes: list[str]) -> None:
+    """Add a note of the fields that another API has and this route reads elsewhere, where they are set.
+
+    Args:
+        body: the client's own.
+        places: where this route reads what such a field says.
+        notes: to be added to.
+    """
+    if body.keys().isdisjoint(places):
+        return
+    found: dict[str, list[str]] = {}
+    for name in sorted(body.keys() & places.keys()):
+        if body[name] not in (None, ""):
+            found.setdefault(places[name], []).append(name)
+    notes.extend(f"{', '.join(names)} ignored: this route reads {place}" for place, names in found.items())
+
+
 def nothing_said(param: str) -> Refused:
     """The refusal of a conversation of which nothing is left: without messages it would only load the model."""
     return bad_request(f"{param} has nothing in it that a model could answer: send some text, or an image", param)

@@ -321,6 +321,24 @@ class Answer:
             self._kept = first if len(parts) == 1 else b"".join(parts)
         return self._kept
 
+    async def read_at_most(self, most: int) -> bytes | None:
+        """The whole body, as by `read`, if it has no more than so many bytes; else None, and none of it is taken away.
+
+        Raises:
+            UpstreamError: the answer breaks off before it is whole or too long.
+        """
+        parts: list[bytes] = []
+        size = 0
+        while data := await self.readany():
+            parts.append(data)
+            size += len(data)
+            if size > most:
+                if self._connection is not None:
+                    self._connection.parts[:0] = parts
+                return None
+        self._kept = b"".join(parts)
+        return self._kept
+
     def release(self) -> None:
         """Let the connection be used again if the answer went to its end; cut it otherwise."""
         connection, self._connection = self._connection, None

@@ -139,19 +139,23 @@ async def relay_whole(
 ) -> web.StreamResponse:
     """Hand an answer that is not streamed on in one piece, so that a header can say why it ended.
 
-    An answer without a length, or a long one, is handed on as a stream.
+    A long one is handed on as a stream. Go's server tells the length of short answers only (up to 2 KB); others
+    show it when so much of them has come.
 
     Raises:
         UpstreamError: Ollama's answer ended early; nothing has been sent to the client.
     """
-    length = answer.length
-    if length is None or length > _WHOLE:
+    body: bytes | None = None
+    if answer.length is None or answer.length <= _WHOLE:
+        try:
+            body = answer.take() if answer.complete else await answer.read_at_most(_WHOLE)
+            passage.whole = body is not None
+        except BaseException:
+            give_back(answer, whole=False)
+            raise
+    if body is None:
         return await relay(request, answer, turn=turn, observer=observer, passage=passage, clock=clock)
-    try:
-        body = answer.take() if answer.complete else await answer.read()
-        passage.whole = True
-    finally:
-        give_back(answer, whole=passage.whole)
+    give_back(answer, whole=True)
     passage.first_byte_at, passage.bytes = clock(), len(body)
     observer.feed(body)
     end = passage.end(observer)

@@ -265,3 +265,17 @@ def _outcome(path: str, body: dict[str, Any]) -> int:
 def test_a_context_is_of_tokens_that_can_be(token: object) -> None:
     assert refusal("/api/generate", prompt="hi", context=[1, token]).param == "context"
     assert parse("/api/generate", prompt="hi", context=[0, 2**31 - 1]).body["context"]
+
+
+def test_what_stands_where_ollama_does_not_read_it_is_said() -> None:
+    body = {"temperature": 0, "num_predict": 5, "stop": ["x"], "response_format": {"type": "json_object"}}
+    notes = (
+        "num_predict, stop, temperature ignored: this route reads options",
+        "response_format ignored: this route reads format",
+    )
+    assert sorted(parse("/api/chat", messages=HI, **body).notes) == sorted(notes)
+    assert sorted(parse("/api/generate", prompt="x", **body).notes) == sorted(notes)
+    lost = parse("/api/chat", messages=HI, system="Be brief.")
+    assert lost.notes == ("system ignored: this route reads messages of the role system",)
+    assert parse("/api/generate", prompt="x", system="Be brief.").notes == ()
+    assert parse("/api/chat", messages=HI, options={"temperature": 0}, system="", stop=None).notes == ()

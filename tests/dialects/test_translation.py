@@ -15,10 +15,11 @@ from ollama_gate.dialects.translation import (
 )
 from ollama_gate.errors import Refused
 from ollama_gate.requests import AnswerFacts
-from support.dialects import CHAT, parse
+from support.dialects import CHAT, COMPLETIONS, MESSAGES, RESPONSES, parse
 
 HELLO: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 KEEP_ALIVE = "x-ollama-gate-keep-alive"
+ROUTES = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 
 
 @pytest.mark.parametrize(
@@ -113,3 +114,43 @@ def test_a_message_that_is_none_is_empty() -> None:
 
 def test_quotes_inside_a_quoted_value_are_escaped() -> None:
     assert quoted('a"b\\c\n') == '"a\\"b\\\\c\\n"'
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "note"),
+    [
+        (CHAT, {"think": False}, "think ignored: this route reads reasoning_effort"),
+        (
+            CHAT,
+            {"format": "json", "response_format": {"type": "text"}},
+            "format ignored: this route reads response_format",
+        ),
+        (CHAT, {"system": "Be brief."}, "system ignored: this route reads messages of the role system"),
+        (CHAT, {"chat_template_kwargs": {"a": 1}}, "chat_template_kwargs left out: Ollama has nothing of the kind"),
+        (COMPLETIONS, {"max_completion_tokens": 9}, "max_completion_tokens ignored: this route reads max_tokens"),
+        (RESPONSES, {"max_tokens": 9}, "max_tokens ignored: this route reads max_output_tokens"),
+        (
+            RESPONSES,
+            {"response_format": {"type": "json_object"}},
+            "response_format ignored: this route reads text.format",
+        ),
+        (MESSAGES, {"stop": ["x"]}, "stop ignored: this route reads stop_sequences"),
+        (
+            MESSAGES,
+            {"think": False, "reasoning_effort": "none"},
+            "reasoning_effort, think ignored: this route reads thinking",
+        ),
+        *(
+            (route, {"keep_alive": -1}, f"keep_alive ignored: this route reads the header {KEEP_ALIVE}")
+            for route in ROUTES
+        ),
+    ],
+)
+def test_what_another_api_says_in_its_own_field_is_not_dropped_in_silence(
+    route: str, body: dict[str, Any], note: str
+) -> None:
+    least = {**HELLO, "prompt": "hi"} if route == COMPLETIONS else {**HELLO, "max_tokens": 9}
+    if route == RESPONSES:
+        least = {"model": "m", "input": "hi"}
+    assert parse(route, {**least, **body}).notes == (note,)
+    assert parse(route, {**least, **dict.fromkeys(body)}).notes == ()

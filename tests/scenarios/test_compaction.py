@@ -276,6 +276,7 @@ async def test_tools_alone_over_the_budget_are_refused_as_such() -> None:
     async with compacting(1600, defaults={"num_ctx": 2048}) as line:
         refused = assert_r400(await line.ask("/api/chat", body), "tools")
         assert refused.facts["compaction"]["why"] == "tools and template alone take more than the budget"
+        assert refused.message.endswith("Compaction was not tried: it makes messages shorter, not tools.")
 
 
 async def test_a_result_longer_than_the_budget_is_cut() -> None:

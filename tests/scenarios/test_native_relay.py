@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from ollama_gate.rehearsal import Rehearsal, Settings
 from support.gate import metric, running_gate
 from support.http import Client, ask
@@ -66,6 +68,42 @@ async def test_an_answer_that_is_not_streamed_says_why_it_ended() -> None:
     assert asked.json == answer
     assert asked.gate("ended") == "limit"
     assert full.gate("ended") == "window"
+
+
+HEAD = STREAM_HEAD.replace(b"application/x-ndjson", b"application/json; charset=utf-8")
+
+
+@pytest.mark.parametrize(("size", "reason"), [(3000, "window"), (1 << 20, None)])
+async def test_so_does_a_longer_one_whose_length_ollama_does_not_tell(size: int, reason: str | None) -> None:
+    """Go's server tells no length of more than 2 KB, and such are the answers that end at the window."""
+    message = {"role": "assistant", "content": "x" * size}
+    answer = {"message": message, "done": True, "done_reason": "length", "eval_count": 40}
+    raw = json.dumps(answer).encode()
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD)
+        for start in range(0, len(raw), 2000):
+            writer.write(chunk(raw[start : start + 2000]))
+            await writer.drain()
+        writer.write(LAST_CHUNK)
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        full = await ask(gate.address, "POST", "/api/chat", {**CHAT, "stream": False})
+        again = await ask(gate.address, "POST", "/api/chat", {**CHAT, "stream": False})
+    assert full.complete
+    assert full.json == again.json == answer
+    assert full.gate("ended") == again.gate("ended") == reason
+
+
+async def test_one_that_breaks_off_before_it_is_whole_is_a_502() -> None:
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + chunk('{"model":"llama3.2","message":'))
+        await writer.drain()
+        writer.transport.abort()
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", "/api/chat", {**CHAT, "stream": False})
+    assert (reply.status, reply.json["code"]) == (502, "upstream_broken")
 
 
 async def test_a_stream_that_ollama_breaks_off_is_broken_off_for_the_client() -> None:
