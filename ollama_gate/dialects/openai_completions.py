@@ -5,9 +5,10 @@ list of one text is unwrapped, other lists are refused in words, errors in mid-s
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final
 
-from ollama_gate.dialects.go_fields import Place, bad_request, flag, integer, number, text, type_name
+from ollama_gate.dialects.go_fields import Place, bad_request, flag, integer, kind, number, text, type_name
 from ollama_gate.dialects.go_json import go_json
 from ollama_gate.dialects.openai_stream import FINGERPRINT, StreamWriter, usage_object, wants_usage
 from ollama_gate.dialects.translation import (
@@ -93,13 +94,15 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
 
 def _prompt(body: Json) -> str:
     prompt = body.get("prompt")
-    if not isinstance(prompt, list):
+    if prompt is None or isinstance(prompt, str):
         written = text(body, "prompt", _REQUEST)
         if not written and (body.get("messages") or body.get("input")):
             raise bad_request(
                 "prompt is missing: messages are taken by /v1/chat/completions, input by /v1/responses", "prompt"
             )
         return written
+    if not isinstance(prompt, list):
+        raise bad_request(f"prompt must be a text, and is of type {kind(prompt)}", "prompt")
     if len(prompt) == 1 and isinstance(prompt[0], str):
         return prompt[0]
     if prompt and all(isinstance(each, str) for each in prompt):
@@ -109,6 +112,9 @@ def _prompt(body: Json) -> str:
         )
     if not prompt:
         raise bad_request("prompt is an empty list: send one text", "prompt")
+    ids = chain.from_iterable(each if isinstance(each, list) else [each] for each in prompt)
+    if any(kind(each) != "number" for each in ids):
+        raise bad_request("prompt must be a text, or a list of one text", "prompt")
     raise bad_request(
         "prompt must be a text: token ids are not taken, because only the vocabulary that made them can read them",
         "prompt",

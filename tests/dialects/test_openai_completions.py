@@ -47,9 +47,15 @@ def test_case_14_a_list_of_one_text_is_unwrapped() -> None:
         ([9906, 1917, 0], "token ids are not taken"),
         ([[9906], [1917]], "token ids are not taken"),
         ([], "empty list"),
+        (["Name a river.", 5], "or a list of one text"),
+        ([None], "or a list of one text"),
+        ([["Name a river."]], "or a list of one text"),
+        (5, "must be a text, and is of type number"),
+        (True, "must be a text, and is of type bool"),
+        ({"text": "Name a river."}, "must be a text, and is of type object"),
     ],
 )
-def test_case_14_other_lists_are_refused_in_plain_words(prompt: list[Any], words: str) -> None:
+def test_case_14_other_prompts_are_refused_in_plain_words(prompt: Any, words: str) -> None:
     refusal = refusal_of(COMPLETIONS, {"model": "m", "prompt": prompt, "max_tokens": 8})
     assert (refusal.status, refusal.type, refusal.param) == (400, "invalid_request_error", "prompt")
     assert words in refusal.message
