@@ -135,7 +135,7 @@ class Judge:
         if embeds and not card.embeds:
             raise Refused(refusals.cannot_embed(card.name))
         if applied.policy.on_load_option == "refuse":
-            refusals.check_load_options(inference)
+            refusals.check_load_options(inference, room)
         turn.window, turn.budget = room.num_ctx, room.budget
         if inference.control is not _NONE:
             turn.verdict = Verdict.CONTROL

@@ -90,14 +90,18 @@ def reply_too_long(asked: int, count: PromptCount, window: Window) -> Refusal:
     )
 
 
-def check_load_options(request: InferenceRequest) -> None:
-    """Refuse options that would load the model again (`on_load_option = "refuse"`).
+def check_load_options(request: InferenceRequest, window: Window) -> None:
+    """Refuse options that would load the model again (`on_load_option = "refuse"`); what it is loaded with would not.
 
     Raises:
         Refused: 400, naming them.
     """
     options = request.body.get("options") or {}
-    names = sorted(name for name in LOAD_OPTIONS if options.get(name) is not None)
+    names = sorted(
+        name
+        for name in LOAD_OPTIONS
+        if (value := options.get(name)) is not None and (name, value) not in window.load_options
+    )
     if names:
         raise Refused(
             Refusal(

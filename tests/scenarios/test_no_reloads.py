@@ -122,12 +122,14 @@ async def test_a_soak_of_all_routes_loads_each_runner_once(seed: int) -> None:
 async def test_by_policy_an_option_that_would_load_the_model_again_is_refused() -> None:
     async with (
         Rehearsal(Settings(models=MODELS)) as ollama,
-        running_gate(ollama.url, models={"plain": {"on_load_option": "refuse"}}) as gate,
+        running_gate(ollama.url, models={"plain": {"on_load_option": "refuse", "num_batch": 64}}) as gate,
         await Client.connect(gate.address) as client,
     ):
         for model, options, status in (
             ("plain", {"num_gpu": 0, "seed": 1}, 400),
+            ("plain", {"num_gpu": 0, "num_batch": 64}, 400),
             ("plain", {"num_gpu": None, "seed": 1, "num_ctx": 99}, 200),
+            ("plain", {"num_batch": 64}, 200),
             ("twin-a", {"num_gpu": 0}, 200),
         ):
             body = {"model": model, "messages": MESSAGES, "stream": False, "options": options}
