@@ -45,12 +45,13 @@ def calls_of(message: Mapping[str, Any], stamp_id: str, before: int = 0) -> list
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             continue
-        index = function.get("index")
+        place, index = before + len(found), function.get("index")
         arguments = function.get("arguments")
         found.append(
             ToolCall(
-                id=_string(call.get("id")) or f"call_{stamp_id}_{before + len(found)}",
-                index=index if isinstance(index, int) else 0,
+                id=_string(call.get("id")) or f"call_{stamp_id}_{place}",
+                # Older versions of Ollama number no calls, and OpenAI's clients take calls of one number for one call.
+                index=max(index, place) if isinstance(index, int) else place,
                 name=_string(function.get("name")),
                 arguments=arguments if isinstance(arguments, Mapping) else {},
             )

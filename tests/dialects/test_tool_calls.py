@@ -70,5 +70,17 @@ def test_what_is_no_call_is_passed_over(message: dict[str, Any]) -> None:
 def test_a_call_is_read_with_what_is_missing_filled_in() -> None:
     (call,) = calls_of({"tool_calls": [{"function": {"index": "x", "name": 5, "arguments": []}}]}, "7f", before=2)
     assert openai_calls([call]) == [
-        {"id": "call_7f_2", "index": 0, "type": "function", "function": {"name": "", "arguments": "{}"}}
+        {"id": "call_7f_2", "index": 2, "type": "function", "function": {"name": "", "arguments": "{}"}}
     ]
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [([0, 1, 2], [0, 1, 2]), ([None, None, None], [0, 1, 2]), ([0, 0, 0], [0, 1, 2]), ([1, 3, 4], [1, 3, 4])],
+)
+def test_no_two_calls_of_an_answer_have_one_number(sent: list[int | None], told: list[int]) -> None:
+    # OpenAI's clients put the pieces of a call together by its number: of two calls they would make a third.
+    calls = [{"function": {"name": "f", "arguments": {}} | ({} if at is None else {"index": at})} for at in sent]
+    first = calls_of({"tool_calls": calls[:1]}, "7f")
+    rest = calls_of({"tool_calls": calls[1:]}, "7f", before=1)
+    assert [call.index for call in first + rest] == told
