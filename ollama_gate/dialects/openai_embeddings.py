@@ -10,6 +10,7 @@ from ollama_gate.dialects.go_fields import Place, bad_request, integer, text
 from ollama_gate.dialects.go_json import go_json
 from ollama_gate.dialects.translation import ServerTools, Stamp, inference_request, usage_of
 from ollama_gate.dialects.whole_answer import WholeAnswerWriter
+from ollama_gate.errors import UpstreamBroken
 from ollama_gate.requests import AnswerFacts, InferenceRequest, Json, Kind
 
 FIELDS: Final = frozenset({"input", "model", "dimensions", "encoding_format"})
@@ -68,20 +69,29 @@ class EmbeddingsWriter(WholeAnswerWriter):
         self._base64 = encoding_format == "base64"
 
     def whole(self, answer: Mapping[str, Any]) -> bytes:
-        """The list, one embedding for each input."""
+        """The list, one embedding for each input.
+
+        Raises:
+            UpstreamBroken: there is none, or one that is to be packed is no list of numbers.
+        """
         vectors = answer.get("embeddings")
+        if not isinstance(vectors, list):
+            raise UpstreamBroken("Ollama's answer has no embeddings")
         data = [
             {"object": "embedding", "embedding": _packed(vector) if self._base64 else vector, "index": index}
-            for index, vector in enumerate(vectors if isinstance(vectors, list) else ())
+            for index, vector in enumerate(vectors)
         ]
         prompt = usage_of({**answer, "eval_count": 1}, self._facts).prompt
         usage = {"prompt_tokens": prompt, "total_tokens": prompt}
         return go_json({"object": "list", "data": data, "model": self._model, "usage": usage}) + b"\n"
 
 
-def _packed(vector: list[float]) -> str:
+def _packed(vector: Any) -> str:
     """Little-endian float32s as base64."""
-    floats = array("f", vector)
+    try:
+        floats = array("f", vector)
+    except TypeError as wrong:
+        raise UpstreamBroken("an embedding in Ollama's answer is no list of numbers") from wrong
     if sys.byteorder == "big":
         floats.byteswap()
     return base64.b64encode(floats.tobytes()).decode()

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
+from ollama_gate.errors import UpstreamBroken
 from ollama_gate.requests import AnswerFacts, Kind
 from support.dialects import EMBEDDINGS, parse, refusal_of, whole, writer_for
 
@@ -44,6 +45,13 @@ def test_floats_are_passed_on_digit_by_digit() -> None:
     vectors = [[0.00001234, -0.019916808, 0, 1e-7]]
     body = writer_for(EMBEDDINGS, {"model": "m", "input": "a"}).whole({"embeddings": vectors})
     assert b'"embedding":[0.00001234,-0.019916808,0,1e-7]' in body
+
+
+@pytest.mark.parametrize("vectors", [[[1.0, None]], [["a"]], [5], None, "x"])
+def test_what_is_no_embedding_is_a_broken_answer(vectors: Any) -> None:
+    asked = {"model": "m", "input": "a", "encoding_format": "base64"}
+    with pytest.raises(UpstreamBroken, match="embedding"):
+        whole(EMBEDDINGS, asked, {"embeddings": vectors})
 
 
 def test_usage_is_the_prompt_and_the_gates_count_where_ollama_has_none() -> None:
