@@ -247,7 +247,7 @@ class Pipeline:
             answer = await self._upstream.send("POST", path, lines, out, meanwhile=turn.prepare)
         except UpstreamUnreachable:
             turn.evaluated = False
-            lease.failed()  # after every other failure a load may still be under way
+            lease.unsent()  # after every other failure a load may still be under way
             raise
         if answer.status < 500:
             lease.answered()

@@ -303,7 +303,7 @@ class Wiring:
                 lease.answered()
                 raise
             except NothingLoaded:
-                lease.failed()
+                lease.unsent()
                 raise
             lease.answered()
             return text

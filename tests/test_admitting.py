@@ -133,7 +133,7 @@ async def test_models_that_are_no_longer_listed_are_forgotten_unless_something_h
         card = named(str(number))
         listed[:] = [card]
         async with one.lease(card, applied, "client", Control.NONE) as lease:
-            lease.failed()
+            lease.unsent()
         await one._residents()
     assert len(one._cards) == len(one._demands) == len(one.gatekeeper.scheduler.queues) == 1
     assert one._shared._kinds.keys() == {"299"}

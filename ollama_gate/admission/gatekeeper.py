@@ -58,8 +58,12 @@ class Lease(Hold):
             self._gatekeeper.answered(self._ticket)
 
     def failed(self) -> None:
-        """Nothing was loaded: the request was never sent, or Ollama said that it could not load or run the model."""
+        """Ollama said that it could not load or run the model."""
         self._outcome = Outcome.FAILED
+
+    def unsent(self) -> None:
+        """The request never reached Ollama."""
+        self._outcome = Outcome.UNSENT
 
 
 class Gatekeeper:
@@ -160,7 +164,7 @@ class Gatekeeper:
         if ticket.place is Place.WAITING:
             self.scheduler.leave(ticket, self._clock())
         elif ticket.place is Place.RUNNING:
-            self.scheduler.finish(ticket, Outcome.FAILED, self._clock())
+            self.scheduler.finish(ticket, Outcome.UNSENT, self._clock())
 
     def answered(self, ticket: Ticket) -> None:
         """Ollama has begun to answer."""

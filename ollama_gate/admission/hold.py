@@ -34,7 +34,10 @@ class Hold:
         """Ollama has begun to answer, be it with a client error: the model is loaded."""
 
     def failed(self) -> None:
-        """Nothing was loaded: the request was never sent, or Ollama said that it could not load or run the model."""
+        """Ollama said that it could not load or run the model."""
+
+    def unsent(self) -> None:
+        """The request never reached Ollama."""
 
     async def __aenter__(self) -> Self:
         """Take the hold."""

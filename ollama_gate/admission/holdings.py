@@ -99,7 +99,9 @@ class Outcome(Enum):
     ANSWERED = "answered"
     """Ollama answered it: the model is loaded."""
     FAILED = "failed"
-    """Ollama said that it could not load or run the model, or could not be reached."""
+    """Ollama said that it could not load or run the model: which of them, only its next `/api/ps` tells."""
+    UNSENT = "unsent"
+    """The request never reached Ollama."""
     LEFT = "left"
     """The client went before Ollama said anything: nobody knows how far a load came."""
 

@@ -222,8 +222,10 @@ class Ledger:
         holding.last_used = now
         if holding.users:
             return
-        if outcome is Outcome.FAILED and holding.stage is _LOADING and holding.seen == -math.inf:
-            del self._holdings[model]  # it never was there, and now it never will be
+        if holding.stage is _LOADING and holding.seen == -math.inf and outcome in {Outcome.FAILED, Outcome.UNSENT}:
+            if outcome is Outcome.UNSENT:
+                del self._holdings[model]  # it never was there, and now it never will be
+            holding.since = now  # the load is over: loaded or not, what is listed from now on is the truth
         elif outcome is not _ANSWERED or holding.stage is _LOADING:
             holding.abandoned_at = now
 

@@ -153,8 +153,12 @@ class SharedHold(Hold):
         self._runners.done(self)
 
     def failed(self) -> None:
-        """Nothing was loaded."""
+        """Ollama said that it could not load or run the model."""
         self._lease.failed()
+
+    def unsent(self) -> None:
+        """The request never reached Ollama."""
+        self._lease.unsent()
 
     def enter(self) -> Awaitable[None]:
         """Wait for the turn, and for the runner."""
@@ -166,7 +170,7 @@ class SharedHold(Hold):
         try:
             await self._runners.enter(self)
         except BaseException:
-            self._lease.failed()
+            self._lease.unsent()
             self._lease.leave()
             raise
 

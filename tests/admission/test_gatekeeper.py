@@ -374,10 +374,10 @@ async def test_a_model_that_does_not_fit_is_a_refusal(make: Make) -> None:
     assert no.value.refusal.code == "model_does_not_fit"
 
 
-async def test_a_failed_load_frees_its_memory_and_a_vanished_client_does_not(make: Make) -> None:
+async def test_what_was_never_sent_frees_its_memory_and_a_vanished_client_does_not(make: Make) -> None:
     gatekeeper = make(limit=10)
     async with gatekeeper.lease("a", "x", takes(6)) as lease:
-        lease.failed()
+        lease.unsent()
     assert gatekeeper.scheduler.ledger.held == 0
     async with gatekeeper.lease("b", "x", takes(6)):
         pass

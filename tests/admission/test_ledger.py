@@ -193,11 +193,25 @@ def test_an_answer_to_the_old_window_does_not_end_the_load_of_the_new_one() -> N
     assert book.held == book.cost(small.footprint)
 
 
-def test_a_failed_load_frees_its_memory_at_once() -> None:
+def test_what_was_never_sent_frees_its_memory_at_once() -> None:
+    book = ledger(10)
+    book.request("a", demand := simple(6), 0.0)
+    book.finish("a", demand, Outcome.UNSENT, 1.0)
+    assert (book.held, list(book)) == (0, [])
+
+
+def test_a_failed_load_frees_its_memory_when_it_is_not_listed_and_a_failed_run_does_not() -> None:
     book = ledger(10)
     book.request("a", demand := simple(6), 0.0)
     book.finish("a", demand, Outcome.FAILED, 1.0)
+    book.reconcile([], 0.5, 1.1)
+    assert book.request("b", simple(6), 1.2) == Wait(), "it may have been loaded, and have failed while it ran"
+    book.reconcile([], 1.3, 1.4)
     assert (book.held, list(book)) == (0, [])
+    book.request("a", demand, 2.0)
+    book.finish("a", demand, Outcome.FAILED, 3.0)
+    assert book.reconcile([ps("a", demand)], 3.1, 3.2) == ()
+    assert book.held == book.cost(demand.footprint)
 
 
 def test_a_failed_reload_frees_nothing_until_the_old_load_is_seen_to_be_gone() -> None:

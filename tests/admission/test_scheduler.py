@@ -302,12 +302,22 @@ def test_who_was_held_back_does_not_wait_behind_loads_that_it_does_not_need() ->
     assert ">".join(script.scheduler.line) == "c"
 
 
-def test_a_failed_load_lets_the_next_one_in() -> None:
+def test_a_failed_load_lets_the_next_one_in_when_it_is_known_to_be_one() -> None:
     script = Script(limit=10)
     first, second = script.arrive("a", takes(6)), script.arrive("b", takes(6))
     script.scheduler.finish(first, Outcome.FAILED, 1.0)
-    assert second.place is Place.RUNNING
+    assert second.place is Place.WAITING
     assert script.did.looks == 2
+    script.now = 1.1
+    script.ps()
+    assert second.place is Place.RUNNING
+
+
+def test_what_was_never_sent_lets_the_next_one_in() -> None:
+    script = Script(limit=10)
+    first, second = script.arrive("a", takes(6)), script.arrive("b", takes(6))
+    script.scheduler.finish(first, Outcome.UNSENT, 1.0)
+    assert second.place is Place.RUNNING
 
 
 def test_a_model_that_cannot_be_unloaded_is_tried_again_later_not_at_once() -> None:

@@ -80,7 +80,7 @@ class FakeOllama:
         requests.remove(ticket)
         if requests:
             return
-        if runner.goes_when_idle or (outcome is Outcome.FAILED and not runner.loaded):
+        if runner.goes_when_idle or (outcome in {Outcome.FAILED, Outcome.UNSENT} and not runner.loaded):
             del self.runners[ticket.model]
         elif outcome is Outcome.LEFT and not runner.loaded:
             runner.aborts_at = now + GRACE / 2
@@ -179,6 +179,15 @@ class Admission(RuleBasedStateMachine):
             self.scheduler.loaded(ticket, self.now)
 
     @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def runs_and_fails(self, data: st.DataObject) -> None:
+        """Ollama loads the model, fails while it runs the request, and says so before anything else."""
+        ticket = data.draw(st.sampled_from(self.running))
+        if ticket.control is not Control.UNLOAD and self.ollama.may_answer(ticket):
+            self.ollama.serve(ticket)
+            self.end_one(ticket, Outcome.FAILED)
+
+    @precondition(lambda self: self.running)
     @rule(data=st.data(), outcome=st.sampled_from(Outcome))
     def end(self, data: st.DataObject, outcome: Outcome) -> None:
         self.end_one(data.draw(st.sampled_from(self.running)), outcome)
@@ -187,7 +196,7 @@ class Admission(RuleBasedStateMachine):
         unloads = ticket.control is Control.UNLOAD
         if not unloads and not self.ollama.may_answer(ticket):
             outcome = Outcome.LEFT
-        if not unloads and outcome is Outcome.FAILED and len(self.ollama.requests[ticket.model]) > 1:
+        if not unloads and outcome in {Outcome.FAILED, Outcome.UNSENT} and len(self.ollama.requests[ticket.model]) > 1:
             outcome = Outcome.LEFT
         self.running.remove(ticket)
         if unloads:
