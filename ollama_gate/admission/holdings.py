@@ -127,6 +127,8 @@ class Holding:
     """When the last request left without an answer; what Ollama made of its load is not known yet."""
     expires_at: float | None = None
     reported: Reported | None = None
+    tried: bool = False
+    """Whether Ollama has failed a request for it, and may have loaded it before that."""
     draining: bool = False
     """Takes no new requests, so that it becomes idle and can go."""
 

@@ -204,14 +204,16 @@ class Ledger:
             self._holdings[model].draining = False
         return drained
 
-    def loaded(self, model: str, demand: Demand, now: float) -> None:
-        """Ollama has answered a request that was granted with this demand: its load is over."""
+    def loaded(self, model: str, demand: Demand, now: float) -> bool:
+        """Ollama has answered a request that was granted with this demand; says whether a load is over with it."""
         holding = self._holdings[model]
         holding.seen = now
         holding.abandoned_at = None
-        if holding.stage is _LOADING and holding.num_ctx == demand.num_ctx:
-            holding.stage, holding.since = Stage.RESIDENT, now
-            holding.booked = self.cost(demand.footprint)
+        if holding.stage is not _LOADING or holding.num_ctx != demand.num_ctx:
+            return False
+        holding.stage, holding.since = Stage.RESIDENT, now
+        holding.booked = self.cost(demand.footprint)
+        return True
 
     def finish(self, model: str, demand: Demand, outcome: Outcome, now: float) -> None:
         """A request that was granted with this demand has ended."""
@@ -220,10 +222,11 @@ class Ledger:
             self.loaded(model, demand, now)
         holding.users -= 1
         holding.last_used = now
+        holding.tried = holding.tried or outcome is Outcome.FAILED
         if holding.users:
             return
         if holding.stage is _LOADING and holding.seen == -math.inf and outcome in {Outcome.FAILED, Outcome.UNSENT}:
-            if outcome is Outcome.UNSENT:
+            if not holding.tried:
                 del self._holdings[model]  # it never was there, and now it never will be
             holding.since = now  # the load is over: loaded or not, what is listed from now on is the truth
         elif outcome is not _ANSWERED or holding.stage is _LOADING:

@@ -56,10 +56,10 @@ async def test_a_load_that_may_still_be_under_way_keeps_its_memory(script: Scrip
     assert left.abandoned_at is not None
 
 
-async def test_a_load_that_failed_takes_no_memory() -> None:
-    reply, left = await after(cannot_load)
-    assert reply.status == 500
-    assert left == []
+async def test_a_load_that_failed_takes_no_memory_once_ollama_does_not_list_it() -> None:
+    async with ScriptedOllama(cannot_load) as ollama, running_gate(ollama.url) as gate:
+        assert (await ask(gate.address, "POST", "/api/chat", CHAT)).status == 500
+        await until(lambda: holdings(gate) == [])
 
 
 async def test_a_model_that_says_a_prompt_is_too_long_is_loaded() -> None:
