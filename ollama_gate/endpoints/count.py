@@ -63,7 +63,9 @@ async def answer(wiring: Wiring, request: web.BaseRequest, caller: Caller | None
             told |= await _detail(wiring, inference, card)
         if _yes(request.query.get("compact")) and inference.kind is Kind.CHAT:
             case = Case(inference, card, room, applied.policy.image_tokens, size)
-            told["compaction"] = await _compacted(wiring, case, count, on=applied.policy.compaction)
+            tried = told["compaction"] = await _compacted(wiring, case, count, on=applied.policy.compaction)
+            if told["verdict"] == Verdict.COMPACT.value and "to" not in tried:
+                told["verdict"] = Verdict.REFUSE.value
     return told
 
 

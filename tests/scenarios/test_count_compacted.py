@@ -71,7 +71,9 @@ async def test_a_body_is_as_large_as_its_text_however_it_was_sent() -> None:
     image = base64.b64encode(bytes(300_000)).decode()
     pictured = [{"role": "user", "content": "word " * 4_000, "images": [image]}]
     async with compacting(2_000, compaction={"max_input": "200KiB"}) as line:
-        told = (await asked(line, pictured))["compaction"]
+        answer = await asked(line, pictured)
+        assert answer["verdict"] == "refuse", "it was tried, and does not help"
+        told = answer["compaction"]
         packed = gzip.compress(json.dumps(body([{"role": "user", "content": "word " * 60_000}])).encode())
         large = await line.ask("/gate/count?compact=1", packed, headers={"Content-Encoding": "gzip"})
     assert told["outcome"] == "does_not_fit"
