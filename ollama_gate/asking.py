@@ -23,7 +23,7 @@ _PATIENCE = 300.0
 
 
 class NothingLoaded(RenderError):
-    """Ollama gave no text and loaded nothing for it: it was not reached, or could not load the model."""
+    """Ollama gave no text, and no load is under way for it: it was not reached, or failed at the request."""
 
 
 class Asker:

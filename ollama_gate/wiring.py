@@ -303,7 +303,7 @@ class Wiring:
                 lease.answered()
                 raise
             except NothingLoaded:
-                lease.unsent()
+                lease.failed()
                 raise
             lease.answered()
             return text
