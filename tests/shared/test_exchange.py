@@ -175,7 +175,7 @@ async def test_a_row_that_is_mended_by_hand_opens_again(database: Database, url:
     async with sharing(gate, url) as made:
         for data in (whole, b"\x00", whole):
             async with database.writing() as connection:
-                await connection.execute(update(key).values(data=data, revision=key.c.revision + (data != whole)))
+                await connection.execute(update(key).values(data=data, revision=key.c.revision + int(data != whole)))
             await made.once()
     assert [bool(ring.named("laptop", 0.0)) for ring in gate.rings] == [True, False, True]
 
