@@ -204,16 +204,14 @@ class Ledger:
             self._holdings[model].draining = False
         return drained
 
-    def loaded(self, model: str, demand: Demand, now: float) -> bool:
-        """Ollama has answered a request that was granted with this demand; says whether a load is over with it."""
+    def loaded(self, model: str, demand: Demand, now: float) -> None:
+        """Ollama has answered a request that was granted with this demand: its load is over."""
         holding = self._holdings[model]
         holding.seen = now
         holding.abandoned_at = None
-        if holding.stage is not _LOADING or holding.num_ctx != demand.num_ctx:
-            return False
-        holding.stage, holding.since = Stage.RESIDENT, now
-        holding.booked = self.cost(demand.footprint)
-        return True
+        if holding.stage is _LOADING and holding.num_ctx == demand.num_ctx:
+            holding.stage, holding.since = Stage.RESIDENT, now
+            holding.booked = self.cost(demand.footprint)
 
     def finish(self, model: str, demand: Demand, outcome: Outcome, now: float) -> None:
         """A request that was granted with this demand has ended."""

@@ -134,8 +134,8 @@ class Scheduler:
 
     def loaded(self, ticket: Ticket, now: float) -> None:
         """Ollama has begun to answer a request that runs: its model is loaded."""
-        if ticket.control is not _UNLOAD and self.ledger.loaded(ticket.model, ticket.demand, now):
-            self._effects.look()  # what became of the load, and how long it stays
+        if ticket.control is not _UNLOAD:
+            self.ledger.loaded(ticket.model, ticket.demand, now)
 
     def finish(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """A request that was started has ended, one way or another."""
@@ -274,8 +274,6 @@ class Scheduler:
     def _turn_away(self, ticket: Ticket, why: DoesNotFit, now: float) -> None:
         ticket.place = Place.GONE
         demand = ticket.demand
-        if why.ever:
-            self._effects.look()  # a model may have expired since the last look; then the next request gets in
         self._effects.refuse(ticket, refusals.does_not_fit(ticket.called, demand.num_ctx, demand.slots, why, now))
 
     def _leave_line_if_empty(self, model: str, now: float) -> None:

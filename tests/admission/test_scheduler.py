@@ -417,28 +417,3 @@ def test_who_finds_the_queue_full_leaves_no_trace_in_the_line_for_memory(control
     script.arrive("b", takes(6), control=control)
     assert [refusal.code for _, refusal in script.did.refused] == ["queue_full"]
     assert script.scheduler.line == ()
-
-
-def test_ollama_is_asked_what_became_of_a_load_once_for_each() -> None:
-    script = Script(limit=10)
-    looks = script.did.looks
-    first = script.arrive("a", takes(6))
-    script.scheduler.loaded(first, 1.0)
-    assert script.did.looks == looks + 1
-    script.scheduler.finish(first, Outcome.ANSWERED, 2.0)
-    script.scheduler.loaded(script.arrive("a", takes(6)), 3.0)
-    assert script.did.looks == looks + 1
-
-
-def test_who_is_refused_for_want_of_room_has_ollama_asked_for_the_next_one() -> None:
-    script = Script(limit=10, on_full=OnFull.REFUSE)
-    script.answer(script.arrive("a", takes(6)))
-    looks = script.did.looks
-    assert script.arrive("b", takes(6)).place is Place.GONE
-    assert script.did.looks == looks + 1
-    script.now = 1.0
-    script.ps()
-    assert script.arrive("b", takes(6)).place is Place.RUNNING
-    looks = script.did.looks
-    assert script.arrive("c", takes(11)).place is Place.GONE
-    assert script.did.looks == looks, "what never fits does not fit later either"
