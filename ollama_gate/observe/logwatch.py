@@ -92,10 +92,12 @@ class LogWatch:
     async def follow(self) -> None:
         """Follow the log until cancelled."""
         new = False
+        since = time.time()
         while True:
             try:
                 if self.source.startswith(JOURNAL):
-                    await self._read(_journal(self.source.removeprefix(JOURNAL), self._reading))
+                    await self._read(_journal(self.source.removeprefix(JOURNAL), self._reading, since))
+                    since = time.time()
                 else:
                     await self._read(_file(Path(self.source), self._reading, self._look, whole=new))
                 self._stopped(f"{self.source} has ended")
@@ -212,14 +214,14 @@ def _where(path: Path) -> os.stat_result:
     return path.stat()
 
 
-async def _journal(unit: str, reading: Callable[[], None]) -> AsyncGenerator[bytes | None, None]:
-    """What a unit writes to the journal from now on."""
+async def _journal(unit: str, reading: Callable[[], None], since: float) -> AsyncGenerator[bytes | None, None]:
+    """What a unit writes to the journal from a time of the clock on."""
     if not await _holds_something(unit):
         raise OSError(
             f"the journal shows nothing of the unit {unit}: is that its name, and is the gate's user in the group "
             "systemd-journal?"
         )
-    process = await _journalctl("--follow", "--lines=0", f"--unit={unit}")
+    process = await _journalctl("--follow", "--lines=all", f"--since=@{since:.6f}", f"--unit={unit}")
     try:
         reading()
         if process.stdout is not None:

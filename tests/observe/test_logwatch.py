@@ -4,6 +4,8 @@ import asyncio
 import io
 import json
 import os
+import re
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.observe import log
+from ollama_gate.observe import log, logwatch
 from ollama_gate.observe.logwatch import Lines, LogWatch
 from ollama_gate.observe.metrics import Metrics
 from ollama_gate.observe.ollamalog import LogEvent, LogLine
@@ -147,9 +149,28 @@ async def test_the_journal_of_a_unit_is_followed_and_its_reader_ended(
     async with following(watch("journald:ollama")) as one:
         await until(cut(one, 1))
     pid, arguments = said.read_text().split(maxsplit=1)
-    assert arguments.strip() == "--output=cat --no-pager --quiet --follow --lines=0 --unit=ollama"
+    assert arguments.startswith("--output=cat --no-pager --quiet --follow ")
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
+
+
+async def test_a_journal_reader_that_ended_is_followed_by_one_that_begins_where_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, said = tmp_path / "journalctl", tmp_path / "said"
+    script.write_text(
+        f"#!/bin/sh\ncase $* in *--follow*) echo \"$*\" >> {said};; esac\nprintf '%s' '{CUT}'\n"
+        f"if [ $(wc -l < {said}) = 2 ]; then exec sleep 60; fi\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(logwatch, "AGAIN", 0.01)
+    before = time.time()
+    async with following(watch("journald:ollama")) as one:
+        await until(cut(one, 2))
+    asked = re.findall(r"--follow --lines=all --since=@(\d+\.\d{6}) --unit=ollama\n", said.read_text())
+    first, second = map(float, asked)
+    assert before <= first < second <= time.time()
 
 
 async def test_a_machine_without_a_journal_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
