@@ -43,6 +43,14 @@ async def following(one: LogWatch) -> AsyncIterator[LogWatch]:
         await asyncio.wait({task})
 
 
+def journalctl(folder: Path, patch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Put a `journalctl` of these lines of shell before the machine's own."""
+    script = folder / "journalctl"
+    script.write_text("\n".join(("#!/bin/sh", *lines, "")))
+    script.chmod(0o755)
+    patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
 def told_that(one: LogWatch, words: str) -> Callable[[], bool]:
     return lambda: one.problem is not None and words in one.problem
 
@@ -140,12 +148,9 @@ async def test_a_reload_follows_the_log_that_is_named_then(tmp_path: Path) -> No
 async def test_the_journal_of_a_unit_is_followed_and_its_reader_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script, said = tmp_path / "journalctl", tmp_path / "said"
-    script.write_text(
-        f"#!/bin/sh\necho \"$$ $*\" > {said}\nprintf '%s' '{CUT}'\ncase $* in *--follow*) exec sleep 60;; esac\n"
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    said = tmp_path / "said"
+    says = f"echo \"$$ $*\" > {said}; printf '%s' '{CUT}'"
+    journalctl(tmp_path, monkeypatch, says, "case $* in *--follow*) exec sleep 60;; esac")
     async with following(watch("journald:ollama")) as one:
         await until(cut(one, 1))
     pid, arguments = said.read_text().split(maxsplit=1)
@@ -154,16 +159,12 @@ async def test_the_journal_of_a_unit_is_followed_and_its_reader_ended(
         os.kill(int(pid), 0)
 
 
-async def test_a_journal_reader_that_ended_is_followed_by_one_that_begins_where_it_did(
+async def test_a_reader_of_the_journal_begins_where_the_one_before_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script, said = tmp_path / "journalctl", tmp_path / "said"
-    script.write_text(
-        f"#!/bin/sh\ncase $* in *--follow*) echo \"$*\" >> {said};; esac\nprintf '%s' '{CUT}'\n"
-        f"if [ $(wc -l < {said}) = 2 ]; then exec sleep 60; fi\n"
-    )
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    said = tmp_path / "said"
+    says = f"case $* in *--follow*) echo \"$*\" >> {said};; esac; printf '%s' '{CUT}'"
+    journalctl(tmp_path, monkeypatch, says, f"if [ $(wc -l < {said}) = 2 ]; then exec sleep 60; fi")
     monkeypatch.setattr(logwatch, "AGAIN", 0.01)
     before = time.time()
     async with following(watch("journald:ollama")) as one:
@@ -180,10 +181,7 @@ async def test_a_machine_without_a_journal_is_told(tmp_path: Path, monkeypatch: 
 
 
 async def test_a_journal_that_shows_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "journalctl"
-    script.write_text("#!/bin/sh\nexit 0\n")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    journalctl(tmp_path, monkeypatch, "exit 0")
     async with following(watch("journald:olama")) as one:
         await until(told_that(one, "is that its name"))
 
