@@ -115,7 +115,7 @@ DIFFERENCES: Mapping[str, Callable[[str], str]] = {
 }
 _IDS = re.compile(r'"(id|item_id|request_id)":"(?:chatcmpl-|cmpl-|msg_|resp_|rs_|fc_|req_|call_)[^"]*"')
 _TIMES = re.compile(r'"(created|created_at|completed_at)":\d+')
-_EXTRA = ("code", "param", "details", "request_id")
+_EXTRA = ("code", "param", "details")
 """What a refusal of the gate's own says more than Ollama's."""
 
 

@@ -73,7 +73,7 @@ def refusal_writer(path: str) -> RenderRefusal:
 def refused(refusal: Refusal, turn: Turn) -> web.Response:
     """The gate's own answer to a request, in the dialect of its route; noted in the turn, and not yet sent."""
     turn.refused(refusal)
-    body, content_type = refusal_writer(turn.route)(refusal)
+    body, content_type = refusal_writer(turn.route)(refusal, turn.id)
     headers = {**turn.headers(), **refusal.headers, "Content-Type": content_type, "Server": SERVER}
     response = web.Response(status=refusal.status, reason=refusal.reason or None, body=body, headers=headers)
     if "Connection" in refusal.headers:

@@ -53,7 +53,7 @@ def test_a_path_is_decoded_once_and_never_fails(raw: str) -> None:
     ],
 )
 def test_errors_have_the_shape_of_their_route(path: str, shape: str) -> None:
-    body, content_type = refusal_writer(path)(Refusal(400, "why", "because"))
+    body, content_type = refusal_writer(path)(Refusal(400, "why", "because"), "7f")
     told = json.loads(body)
     assert content_type.startswith("application/json")
     found = "native" if isinstance(told["error"], str) else "anthropic" if told.get("type") == "error" else "openai"

@@ -112,7 +112,7 @@ class MessagesWriter:
 
     def failed(self, status: int, message: str) -> bytes:
         """An error of Ollama's in Anthropic's shape."""
-        return go_json(error_object(status, message, f"req_{self._stamp.id}")) + b"\n"
+        return go_json(error_object(status, message, self._stamp.id)) + b"\n"
 
     def _head(self) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""Errors in Anthropic's shape, `{"type":"error","error":{"type","message"}}`.
+"""Errors in Anthropic's shape, `{"type":"error","error":{"type","message"},"request_id"}`.
 
 The type follows from the status, as in `anthropic/anthropic.go:NewError` (Ollama v0.33).
 """
@@ -27,16 +27,16 @@ def error_type(status: int) -> str:
 
 
 def error_object(status: int, message: str, request_id: str | None = None) -> dict[str, Any]:
-    """An error; inside a stream it has no request id."""
+    """An error; inside a stream it has no id of its request."""
     found: dict[str, Any] = {"type": "error", "error": {"type": error_type(status), "message": message}}
     if request_id is not None:
-        found["request_id"] = request_id
+        found["request_id"] = "req_" + request_id.replace("-", "")
     return found
 
 
-def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
+def render_refusal(refusal: Refusal, request_id: str) -> tuple[bytes, str]:
     """A refusal of the gate's own and its content type; the facts for programs stand beside `error`."""
-    found = error_object(refusal.status, refusal.message)
+    found = error_object(refusal.status, refusal.message, request_id)
     found["code"] = refusal.code
     found["param"] = refusal.param
     if refusal.details:

@@ -13,8 +13,8 @@ Headers = Mapping[str, str]
 """Headers of a request; they are looked up by lower-case names, and may be a mapping that takes any case."""
 Parse = Callable[[Json, Headers, ServerTools], InferenceRequest]
 """(decoded and folded body, headers, what to do with server-side tools) to the native request; raises Refused."""
-RenderRefusal = Callable[[Refusal], tuple[bytes, str]]
-"""A refusal's body and content type."""
+RenderRefusal = Callable[[Refusal, str], tuple[bytes, str]]
+"""(refusal, id of the request) to a refusal's body and content type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,12 +267,13 @@ def _is_zero_duration(text: str) -> bool:
     return bool(fields) and numbers.endswith(" ") and all(field.strip("0") in ("", ".") for field in fields)
 
 
-def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
+def render_refusal(refusal: Refusal, request_id: str) -> tuple[bytes, str]:
     """A refusal in Ollama's error shape, and its content type.
 
     `error` stays a string, because Ollama's clients (api/client.go:checkError) show nothing else; the facts for
     programs stand beside it.
     """
+    del request_id  # a header has it
     answer: dict[str, Any] = {
         "error": refusal.message,
         "code": refusal.code,

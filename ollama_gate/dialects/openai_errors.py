@@ -24,8 +24,9 @@ def error_json(status: int, message: str, code: str | None = None) -> bytes:
     return go_json({"error": {"message": message, "type": error_type(status), "param": None, "code": code}})
 
 
-def render_refusal(refusal: Refusal) -> tuple[bytes, str]:
+def render_refusal(refusal: Refusal, request_id: str) -> tuple[bytes, str]:
     """A refusal of the gate's own and its content type; the facts for programs stand inside `error`."""
+    del request_id  # a header has it
     error: dict[str, Any] = {
         "message": refusal.message,
         "type": refusal.type,

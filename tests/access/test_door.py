@@ -200,7 +200,9 @@ async def test_a_prompt_that_ollama_did_not_evaluate_is_given_back(keys: Path, p
         whole = await chat(line, bearer(text), path=path, stream=stream)
         spent = window.used(line.gate.clock())
         await line.ollama.stop()
-        await until(lambda: all(kept.closed for kept in line.gate.wiring.upstream._idle))  # sent on one of these it is a 502
+        await until(
+            lambda: all(kept.closed for kept in line.gate.wiring.upstream._idle)
+        )  # sent on one of these it is a 502
         silent = await chat(line, bearer(text), path=path, stream=stream)
         after_silence = window.used(line.gate.clock())
     assert (failed.status, whole.status, silent.status) == (500, 200, 503)

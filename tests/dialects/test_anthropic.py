@@ -268,12 +268,12 @@ def test_errors_of_ollamas_keep_their_text_and_get_anthropics_type(status: int, 
 def test_agents_3_a_refusal_is_anthropics_error_with_the_sentence_first() -> None:
     sentence = "prompt is too long: 9000 tokens > 8000 maximum. This model's …"
     refusal = Refusal(400, "context_length_exceeded", sentence, param="messages", details={"budget": 8000})
-    body, content_type = anthropic.render_refusal(refusal)
+    body, content_type = anthropic.render_refusal(refusal, "7f")
     assert content_type.startswith("application/json")
     decoded = orjson.loads(body)
     assert decoded["type"] == "error"
     assert decoded["error"] == {"type": "invalid_request_error", "message": sentence}
-    assert decoded["code"] == "context_length_exceeded"
+    assert (decoded["code"], decoded["request_id"]) == ("context_length_exceeded", "req_7f")
     assert decoded["details"] == {"budget": 8000}
 
 

@@ -224,7 +224,7 @@ def test_the_texts_to_embed_are_found() -> None:
 
 def test_a_refusal_keeps_error_a_string_and_the_facts_beside_it() -> None:
     body, content_type = native.render_refusal(
-        Refusal(400, "context_length_exceeded", "too \u00e9 long", param="messages", details={"budget": 5})
+        Refusal(400, "context_length_exceeded", "too \u00e9 long", param="messages", details={"budget": 5}), "7f"
     )
     assert content_type == "application/json; charset=utf-8"
     assert json.loads(body) == {
@@ -234,7 +234,7 @@ def test_a_refusal_keeps_error_a_string_and_the_facts_beside_it() -> None:
         "param": "messages",
         "details": {"budget": 5},
     }
-    assert "details" not in json.loads(native.render_refusal(Refusal(400, "x", "y"))[0])
+    assert "details" not in json.loads(native.render_refusal(Refusal(400, "x", "y"), "7f")[0])
 
 
 JSON = st.recursive(

@@ -348,7 +348,7 @@ def test_case_35_a_refusal_is_an_error_object_with_the_code_and_the_facts() -> N
         param="messages",
         details={"prompt_tokens": 9, "budget": 8, "message": "never over the message"},
     )
-    body, content_type = openai.render_refusal(refusal)
+    body, content_type = openai.render_refusal(refusal, "7f")
     assert content_type.startswith("application/json")
     assert orjson.loads(body) == {
         "error": {

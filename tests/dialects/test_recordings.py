@@ -134,7 +134,7 @@ def error_for(recorded: Recording, message: str) -> tuple[int, str]:
     try:
         body, request = request_of(recorded)
     except Refused as no:
-        return no.refusal.status, endpoint.render_refusal(no.refusal)[0].decode()
+        return no.refusal.status, endpoint.render_refusal(no.refusal, "7f")[0].decode()
     writer = writer_of(recorded.path, request, body)
     return recorded.status, writer.failed(recorded.status, message).decode()
 

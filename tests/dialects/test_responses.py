@@ -309,7 +309,7 @@ def test_a_field_of_the_wrong_type_is_refused_as_go_refuses_it(field: str) -> No
     refusal = refusal_of(RESPONSES, {**HELLO, field: 5})
     assert refusal.status == 400
     assert "json: cannot unmarshal number into Go " in refusal.message
-    assert json.loads(responses.LANE.render_refusal(refusal)[0])["error"]["code"] is None
+    assert json.loads(responses.LANE.render_refusal(refusal, "7f")[0])["error"]["code"] is None
 
 
 def test_the_function_call_events_carry_its_arguments_three_times() -> None:
