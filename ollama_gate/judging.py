@@ -3,16 +3,16 @@
 Where bytes settle it, nothing waits for anything; only what lies between is counted before it may go on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ollama_gate import refusals, window
 from ollama_gate.catalog.card import Mode, ModelCard
 from ollama_gate.compaction.outcome import Case, NotCompacted
 from ollama_gate.conversations import conversation_key, prompt_key
 from ollama_gate.counting.counter import Counter
-from ollama_gate.counting.roles import Roles, strange
+from ollama_gate.counting.roles import Roles, Shown, strange
 from ollama_gate.dialects.native import inputs
 from ollama_gate.dialects.translation import without_thinking
 from ollama_gate.errors import CountingError, Refusal, Refused, TemplateRefused
@@ -95,15 +95,26 @@ class Judge:
         """A name may stand for another model now: what was refused may fit."""
         self._refused.forget()
 
-    async def taken(self, inference: InferenceRequest, card: ModelCard) -> InferenceRequest:
-        """The request as its model takes it: without thinking where it cannot think, and no role unheard in silence."""
+    def taken(
+        self, inference: InferenceRequest, card: ModelCard
+    ) -> InferenceRequest | Coroutine[Any, Any, InferenceRequest]:
+        """The request as its model takes it: without thinking where it cannot think, and no role unheard in silence.
+
+        It is to be waited for only where a template meets a role for the first time.
+        """
         if "think" in inference.body and not card.thinks:
             inference = without_thinking(inference)
         if roles := strange(inference, card):
             if (learn := self._roles.to_learn(card, roles)) is not None:
-                self._roles.learn(await elsewhere(learn))
+                return self._learnt(inference, card, roles, learn)
             inference = self._roles.heard(inference, card, roles)
         return inference
+
+    async def _learnt(
+        self, inference: InferenceRequest, card: ModelCard, roles: frozenset[str], learn: Callable[[], Shown]
+    ) -> InferenceRequest:
+        self._roles.learn(await elsewhere(learn))
+        return self._roles.heard(inference, card, roles)
 
     def at_once(self, inference: InferenceRequest, card: ModelCard | None, key: str, turn: Turn) -> Judged:
         """The verdict as far as it can be had without counting: sent on, refused, or open.
@@ -282,7 +293,8 @@ class Judge:
         if inference.control is not Control.NONE:
             return PromptCount(0, 0, Rung.EXACT, why="it loads or unloads the model and has no prompt"), applied
         images = applied.policy.image_tokens
-        inference = await self.taken(inference, card)
+        taken = self.taken(inference, card)
+        inference = taken if isinstance(taken, InferenceRequest) else await taken
         if inference.kind is Kind.EMBED:
             if applied.embeds is None:
                 raise Refused(refusals.cannot_embed(card.name))

@@ -28,7 +28,6 @@ from ollama_gate.judging import Judge, Judged
 from ollama_gate.observe.watch import Watch
 from ollama_gate.policies import Applied, Policies
 from ollama_gate.receive import (
-    Came,
     Received,
     body_limit,
     client_of,
@@ -52,8 +51,9 @@ from ollama_gate.upstream.headers import for_upstream
 from ollama_gate.upstream.overflow import overflow_of
 from ollama_gate.upstream.relay import Passage, give_back, relay, relay_marked, relay_whole
 from ollama_gate.upstream.translate import SIGNS_EVERY, Translation
-from ollama_gate.wire.body import encode_json
+from ollama_gate.wire.body import decode_json, encode_json
 from ollama_gate.wire.ndjson import BLIND, StreamEnd, TailObserver
+from ollama_gate.wire.payloads import StandIns
 
 # An enum's members are slow to get (Python 3.11).
 _QUEUED, _FIRST_BYTE, _EMBED, _ADMIT = Phase.QUEUED, Phase.FIRST_BYTE, Kind.EMBED, Verdict.ADMIT
@@ -107,16 +107,30 @@ class Pipeline:
         learn: Callable[[StreamEnd], None] | None = None
         counting: asyncio.Task[PromptCount] | None = None
         try:
-            received, came, inference = await self._read(request, lane, turn)
-            inference, card = await self._meet(inference, turn)
-            judged = await self._judge(inference, card, turn, received)
+            received, body, inference = self._at_hand(request, lane, turn) or await self._read(request, lane, turn)
+            caller, name = turn.caller, inference.model
+            if caller is not None and name:
+                caller.require_model(name)
+            card = self._catalog.at_hand(name)
+            if card is None and name:
+                card = await self._catalog.card(name)
+            if card is not None:
+                turn.model = key = card.key
+                taken = self.judge.taken(inference, card)
+                inference = taken if isinstance(taken, InferenceRequest) else await taken
+            else:
+                key = self._catalog.key(name) if name else ""
+            judged = self.judge.at_once(inference, card, key, turn)
+            if card is not None and (judged.open or caller is not None):
+                judged = await self._judge(judged, inference, card, turn, received)
             if self._watch is not None:
                 self._watch.look(inference, turn, compacted=judged.shorter is not None)
             inference = judged.shorter or inference
             if judged.applied.shifts and card is not None:
                 inference = await self.judge.keeping(inference, card)
+            stand_ins = received.stand_ins
             del received  # it may be large, and an answer takes long
-            if (caller := turn.caller) is not None:
+            if caller is not None:
                 caller.book(judged.count)
                 client, priority = caller.key.id, caller.key.priority
             else:
@@ -127,7 +141,7 @@ class Pipeline:
                 await waiting
             try:
                 turn.wait_seconds = lease.waited
-                sending = self._send(request, inference, judged, turn, lease, came)
+                sending = self._send(request, inference, body, stand_ins, judged, turn, lease=lease)
                 if inference.as_it_came:  # what Ollama reports is the sum of several prompts: nothing to learn from
                     return await relay(
                         request, await sending, turn=turn, observer=BLIND, passage=passage, clock=self._clock
@@ -144,7 +158,7 @@ class Pipeline:
                     counting = self._counting(lane, inference, card, judged)
                     translation = Translation(
                         request,
-                        make_writer=self._writer(lane, inference, came.body, judged, turn, counting),
+                        make_writer=self._writer(lane, inference, body, judged, turn, counting),
                         turn=turn,
                         observer=observer,
                         passage=passage,
@@ -186,37 +200,31 @@ class Pipeline:
             raise Refused(refusals.not_counted(inference.model, remote=False))
         return *await self.judge.only(inference, card), card
 
-    async def _read(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> tuple[Received, Came, InferenceRequest]:
-        """What the client sent, and the native request that it means."""
+    def _at_hand(
+        self, request: web.BaseRequest, lane: Lane, turn: Turn
+    ) -> tuple[Received, Json, InferenceRequest] | None:
+        """The same as `_read` gives, where nothing has to be waited for, as nearly always; None where something has."""
+        received = None if lane.form else received_at_hand(request, self._body_limit)
+        if received is None:
+            return None
+        self.judge.recall(received, turn)
+        tools = self.config.dialects.server_tools
+        return received, *lane.read(decode_json(received.text), request.headers, tools)
+
+    async def _read(self, request: web.BaseRequest, lane: Lane, turn: Turn) -> tuple[Received, Json, InferenceRequest]:
+        """What the client sent, its body decoded and folded, and the native request that it means."""
         tools = self.config.dialects.server_tools
         if lane.form:
-            form = await read_form(request, self.config.server.max_body)
-            return Received(b""), form, lane.parse(form.body, request.headers, tools)
-        received = received_at_hand(request, self._body_limit) or await receive(request, self._body_limit)
+            form, files = await read_form(request, self.config.server.max_body)
+            return Received(b"", stand_ins=files), form, lane.parse(form, request.headers, tools)
+        received = await receive(request, self._body_limit)
         self.judge.recall(received, turn)
         return received, *await received.understood(lambda body: lane.read(body, request.headers, tools))
 
-    async def _meet(self, inference: InferenceRequest, turn: Turn) -> tuple[InferenceRequest, ModelCard | None]:
-        """The request as its model takes it, and the model; None where Ollama has none of that name."""
-        name = inference.model
-        if turn.caller is not None and name:
-            turn.caller.require_model(name)
-        card = self._catalog.at_hand(name)
-        if card is None and name:
-            card = await self._catalog.card(name)
-        if card is not None:
-            turn.model = card.key
-            inference = await self.judge.taken(inference, card)
-        return inference, card
-
     async def _judge(
-        self, inference: InferenceRequest, card: ModelCard | None, turn: Turn, received: Received
+        self, judged: Judged, inference: InferenceRequest, card: ModelCard, turn: Turn, received: Received
     ) -> Judged:
-        """The verdict: by the bytes where they settle it, else by the count."""
-        if card is None:
-            key = self._catalog.key(inference.model) if inference.model else ""
-            return self.judge.at_once(inference, None, key, turn)
-        judged = self.judge.at_once(inference, card, "", turn)
+        """The verdict by the count, where the bytes did not settle it or a quota goes by it."""
         if judged.open:
             judged = await self.judge.by_count(inference, card, judged.applied, turn, received)
         caller, count = turn.caller, judged.count
@@ -226,10 +234,18 @@ class Pipeline:
         return judged
 
     async def _send(
-        self, request: web.BaseRequest, inference: InferenceRequest, judged: Judged, turn: Turn, lease: Hold, came: Came
+        self,
+        request: web.BaseRequest,
+        inference: InferenceRequest,
+        body: Json,
+        stand_ins: StandIns | None,
+        judged: Judged,
+        turn: Turn,
+        *,
+        lease: Hold,
     ) -> Answer:
-        """Send the gate's own body; returns with Ollama's status line."""
-        path, sent = inference.path, came.body
+        """Send the gate's own body, or the client's (`body`) as it came; returns with Ollama's status line."""
+        path, sent = inference.path, body
         if inference.as_it_came:
             path = turn.route
         else:
@@ -242,7 +258,7 @@ class Pipeline:
         turn.phase, turn.sent_at = _FIRST_BYTE, self._clock()
         try:
             text = encode_json(sent) if inference.weight is None else await elsewhere(partial(encode_json, sent))
-            out = outgoing(text, came.stand_ins, lines)
+            out = outgoing(text, stand_ins, lines)
             turn.evaluated = True
             answer = await self._upstream.send("POST", path, lines, out, meanwhile=turn.prepare)
         except UpstreamUnreachable:

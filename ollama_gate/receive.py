@@ -63,14 +63,6 @@ class BodyLimit:
 Read = Callable[[dict[str, Any]], tuple[Json, InferenceRequest]]
 
 
-class Came(NamedTuple):
-    """A client's body, decoded and folded."""
-
-    body: Json
-    stand_ins: StandIns | None = None
-    """What some of its texts stand for; None where none does."""
-
-
 class Received(NamedTuple):
     """A body as it came, decompressed. A tuple, because one is made for every request."""
 
@@ -84,8 +76,8 @@ class Received(NamedTuple):
     limit: int = 0
     """Bytes of text that were allowed."""
 
-    async def understood(self, read: Read) -> tuple[Came, InferenceRequest]:
-        """What this body is, and the native request that it means.
+    async def understood(self, read: Read) -> tuple[Json, InferenceRequest]:
+        """This body, decoded and folded, and the native request that it means.
 
         Args:
             read: makes both of the decoded body, purely; called in a thread where that takes long.
@@ -94,10 +86,8 @@ class Received(NamedTuple):
             Refused: 400, the text cannot be read; 413, there is more text than is allowed; and what `read` refuses.
         """
         if len(self.text) < ELSEWHERE and self.stand_ins is None:
-            body, inference = read(decode_json(self.text))
-        else:
-            body, inference = await elsewhere(lambda: self._understood(read))
-        return Came(body, self.stand_ins), inference
+            return read(decode_json(self.text))
+        return await elsewhere(lambda: self._understood(read))
 
     def _understood(self, read: Read) -> tuple[Json, InferenceRequest]:
         body, inference = read(decode_json(self.text))
@@ -312,8 +302,8 @@ def _invalid(bad: HttpProcessingError) -> Refused:
     return Refused(Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {bad.message}"))
 
 
-async def read_form(request: web.BaseRequest, limit: int) -> Came:
-    """The fields of a multipart form as texts, the part that is named `file` in base64.
+async def read_form(request: web.BaseRequest, limit: int) -> tuple[Json, StandIns | None]:
+    """The fields of a multipart form as texts, the part that is named `file` in base64, and what they stand for.
 
     Raises:
         Refused: 400 for what is no such form, 413 for one whose parts are longer than `limit` bytes together.
@@ -353,7 +343,7 @@ async def read_form(request: web.BaseRequest, limit: int) -> Came:
         raise Refused(_not_a_form(str(bad) or type(bad).__name__)) from bad
     if file is not None:
         fields["file"] = file.text.decode()
-    return Came(fields, StandIns(file.payloads) if file is not None and file.payloads else None)
+    return fields, StandIns(file.payloads) if file is not None and file.payloads else None
 
 
 def _not_a_form(why: str) -> Refusal:
