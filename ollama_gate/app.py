@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from ollama_gate import __version__, pauses, refusals
 from ollama_gate.access.bookings import Bookings
@@ -194,7 +194,7 @@ class Gate:
 
     async def _dispatch(self, request: web.BaseRequest, path: str, turn: Turn) -> web.StreamResponse:
         entrance = self.entrance
-        if "Origin" in request.headers:
+        if hdrs.ORIGIN in request.headers:
             early = preflight(entrance.origins, request, path)
             if early is not None:
                 return early

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from aiohttp import BodyPartReader, web
+from aiohttp import BodyPartReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
+from multidict import istr
 
 from ollama_gate.config import Config
 from ollama_gate.conversations import conversation_key, prompt_key
@@ -26,6 +27,8 @@ from ollama_gate.wire.encoding import decode_content, too_large
 from ollama_gate.wire.payloads import Lifted, StandIns, TooMuchText, in_pieces, lift, spelled
 
 T = TypeVar("T")
+_X_API_KEY: Final = istr("x-api-key")
+"""Headers are found in half the time by a name that knows its form in lower case, as those of `hdrs` do."""
 ELSEWHERE: Final = 128 * 1024
 """Bytes from which on a body is none of the loop's business."""
 WEIGHED: Final = 1024 * 1024
@@ -40,7 +43,8 @@ _PART = 256
 
 def client_of(request: web.BaseRequest) -> str:
     """Whom to be fair to: the key that a client sent, as a hash, else its address."""
-    key = request.headers.get("Authorization") or request.headers.get("x-api-key")
+    headers = request.headers
+    key = headers.get(hdrs.AUTHORIZATION) or headers.get(_X_API_KEY)
     if key:
         return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
     return request.remote or ""
@@ -226,7 +230,7 @@ def received_at_hand(request: web.BaseRequest, limit: BodyLimit) -> Received | N
     length = request.content_length
     if length is None or length >= ELSEWHERE or length > limit.text or length > limit.whole:
         return None
-    if "Content-Encoding" in request.headers or not request.content.is_eof():
+    if hdrs.CONTENT_ENCODING in request.headers or not request.content.is_eof():
         return None
     raw = _here(request)
     return Received(raw, raw, len(raw), limit=limit.text)

@@ -7,7 +7,7 @@ others do is then for this machine only. As soon as a key was ever made, nobody 
 from collections.abc import Callable
 from typing import Final, TypeGuard
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from ollama_gate.access.hosts import Hosts, is_loopback, same_host
 from ollama_gate.access.keyfile import KeyFile
@@ -177,7 +177,7 @@ class Door:
         if request.method in _TUNNELS:
             what = f"{request.method} is not for this gate"
             raise Refused(Refusal(405, "method_not_allowed", what, headers={"Connection": "close"}))
-        host = request.headers.get("Host")
+        host = request.headers.get(hdrs.HOST)
         if self._hosts.names and not self._hosts.trusts(host):
             raise Refused(_foreign(host))
         ring = self._keys.ring
