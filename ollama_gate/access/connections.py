@@ -15,8 +15,12 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 import orjson
-from aiohttp import web
+from aiohttp import EMPTY_PAYLOAD, HttpVersion11, StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import RawRequestMessage
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from ollama_gate.access.hosts import is_loopback
 
@@ -80,6 +84,41 @@ class _InPlace:
     def create_task(self, work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
         """What aiohttp waits for until a request is handled."""
         return self._create_task(work) if self._behind else work
+
+
+class ClientRequest(web.BaseRequest):
+    """A request that has at hand what the gate asks of each, where aiohttp works it out in properties.
+
+    That spares each request 6,000 instructions: a property is an expensive call (Python 3.11).
+    """
+
+    # Plain values in the place of aiohttp's properties.
+    method = ""
+    headers: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict())
+    raw_headers: tuple[tuple[bytes, bytes], ...] = ()
+    rel_url = URL()
+    version = HttpVersion11
+    keep_alive = False
+    content: StreamReader = EMPTY_PAYLOAD
+
+    def __init__(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Take over what was read of a request, as aiohttp gives it."""
+        super().__init__(message, payload, protocol, writer, task, loop)
+        self.method = message.method
+        self.headers = message.headers
+        self.raw_headers = message.raw_headers
+        self.rel_url = self._rel_url
+        self.version = message.version
+        self.keep_alive = not message.should_close
+        self.content = payload
 
 
 class ClientConnection(web.RequestHandler):
@@ -245,6 +284,17 @@ class ClientServer(web.Server):
     def __call__(self) -> web.RequestHandler:
         """Make the protocol of one more connection."""
         return ClientConnection(self, loop=asyncio.get_running_loop(), **self._how)
+
+    def _make_request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> ClientRequest:
+        """Make the request that the handler gets."""
+        return ClientRequest(message, payload, protocol, writer, task, self._loop)
 
     def configure(self, limits: ConnectionLimits, how: Mapping[str, Any]) -> None:
         """Take other limits; what is aiohttp's (`how`) holds for connections that are made from here on."""
