@@ -132,7 +132,8 @@ class Admission:
     def demand(self, card: ModelCard, applied: Applied) -> Demand:
         """What this model takes when it is loaded as the gate asks for it."""
         num_ctx = applied.window.num_ctx if applied.window is not None else 0
-        return self._demand(card, num_ctx, applied.num_batch, applied.draft_tokens)
+        found = self._demands.get((card.digest, num_ctx, applied.num_batch, applied.draft_tokens))
+        return self._demand(card, num_ctx, applied.num_batch, applied.draft_tokens) if found is None else found
 
     def _demand(self, card: ModelCard, num_ctx: int, num_batch: int | None = None, draft_tokens: int = 0) -> Demand:
         key = (card.digest, num_ctx, num_batch, draft_tokens)

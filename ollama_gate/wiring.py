@@ -26,7 +26,7 @@ from ollama_gate.counting.counter import Counter
 from ollama_gate.counting.learned import LearnedBook, place
 from ollama_gate.counting.policy import CountingPolicy
 from ollama_gate.counting.store import TokenizerStore
-from ollama_gate.counting.trust import Drift, Trust
+from ollama_gate.counting.trust import DriftKind, Trust
 from ollama_gate.embedding import Embedder
 from ollama_gate.errors import Refused, RenderError, TemplateRefused, UpstreamError
 from ollama_gate.observe.logwatch import LogWatch
@@ -314,11 +314,12 @@ class Wiring:
             raise RenderError(f"{card.name} is not loaded any more")
         return await self._ask(request, card, room)
 
-    def _drifted(self, card: ModelCard, rung: Rung, drift: Drift) -> None:
-        model = self._metrics.model(card.key)
-        self._metrics.drift.by[model, str(drift.kind)].value += 1
-        if (ratio := drift.ratio) is not None:
-            self._metrics.drift_ratio.by[model, str(rung)].observe(ratio)
+    def _drifted(self, card: ModelCard, rung: Rung, kind: DriftKind, drift: float | None) -> None:
+        metrics = self._metrics
+        model = metrics.model(card.key)
+        metrics.drift.by[model, str(kind)].value += 1
+        if drift is not None:
+            metrics.drift_ratio.by[model, str(rung)].observe(drift)
 
     def _demoted(self, card: ModelCard, trust: Trust) -> None:
         self._metrics.demotions.labels(self._metrics.model(card.key)).inc()

@@ -24,24 +24,22 @@ PATIENCE = 10.0
 """Seconds without a word of Ollama after which nobody waits for its memory any longer; a restart takes one or two."""
 
 
-class Lease(Hold):
-    """A request's hold on a slot and on memory.
+class Lease(Ticket, Hold):
+    """A request's hold on a slot and on memory: its ticket, and who takes it.
 
     Raises:
         Refused: on entering, with status 503.
     """
 
-    __slots__ = ("_gatekeeper", "_outcome", "_ticket")
+    __slots__ = ("gatekeeper", "outcome", "waited")
 
-    def __init__(self, gatekeeper: "Gatekeeper", ticket: Ticket) -> None:
-        self._gatekeeper = gatekeeper
-        self._ticket = ticket
-        self._outcome = _LEFT
-        self.waited = 0.0
+    gatekeeper: "Gatekeeper"
+    outcome: Outcome
+    """How it ended, as far as memory is concerned; told when it is left."""
 
     def enter(self) -> Awaitable[None] | None:
         """Ask for the turn."""
-        turn = self._gatekeeper.admit(self._ticket)
+        turn = self.gatekeeper.admit(self)
         return None if turn is None else self._wait(turn)
 
     async def _wait(self, turn: Awaitable[float]) -> None:
@@ -49,21 +47,21 @@ class Lease(Hold):
 
     def leave(self) -> None:
         """Free everything."""
-        self._gatekeeper.release(self._ticket, self._outcome)
+        self.gatekeeper.release(self, self.outcome)
 
     def answered(self) -> None:
         """Ollama has begun to answer, be it with a client error: the model is loaded."""
-        if self._outcome is not _ANSWERED:
-            self._outcome = _ANSWERED
-            self._gatekeeper.answered(self._ticket)
+        if self.outcome is not _ANSWERED:
+            self.outcome = _ANSWERED
+            self.gatekeeper.answered(self)
 
     def failed(self) -> None:
         """Ollama said that it could not load or run the model."""
-        self._outcome = Outcome.FAILED
+        self.outcome = Outcome.FAILED
 
     def unsent(self) -> None:
         """The request never reached Ollama."""
-        self._outcome = Outcome.UNSENT
+        self.outcome = Outcome.UNSENT
 
 
 class Gatekeeper:
@@ -127,7 +125,9 @@ class Gatekeeper:
             control: A preload takes no slot if the model is loaded; an unload never waits.
             name: What a refusal calls the model; its key may be a file's path.
         """
-        return Lease(self, Ticket(model, client, demand, control, priority, name))
+        lease = Lease(model, client, demand, control, priority, name)
+        lease.gatekeeper, lease.outcome, lease.waited = self, _LEFT, 0.0
+        return lease
 
     def admit(self, ticket: Ticket) -> Awaitable[float] | None:
         """Let a ticket in: None when it may run at once, else what gives the seconds that it waited.

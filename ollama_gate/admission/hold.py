@@ -12,12 +12,10 @@ class Hold:
     an async context manager.
     """
 
-    __slots__ = ("waited",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        """Hold nothing yet."""
-        self.waited = 0.0
-        """Seconds in the queue."""
+    waited = 0.0
+    """Seconds in the queue."""
 
     def enter(self) -> Awaitable[None] | None:
         """Take the hold; what has to be waited for until it is taken, None when it was free. `leave` must follow it.

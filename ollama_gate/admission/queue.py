@@ -106,6 +106,10 @@ class SlotQueue:
         """Whether one that comes now may run at once: there is a slot, and nobody waits for one."""
         return len(self._running) < self.slots and not self._arrivals
 
+    def unwanted(self) -> bool:
+        """Whether nobody waits. No property, because every request asks."""
+        return not self._arrivals
+
     @property
     def free(self) -> bool:
         """Whether one more may run."""

@@ -151,7 +151,7 @@ class Scheduler:
         self.ledger.finish(ticket.model, ticket.demand, outcome, now)
         if outcome is not _ANSWERED:
             self._effects.look()
-        if self._line or (queue is not None and queue.waiting):
+        if self._line or (queue is not None and not queue.unwanted()):
             self._pump(ticket.model, now)
             self._pump_line(now)
 

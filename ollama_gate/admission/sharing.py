@@ -137,11 +137,11 @@ class SharedRunners:
 class SharedHold(Hold):
     """A lease on a runner that names of both kinds use."""
 
-    __slots__ = ("_lease", "_runners", "card", "slots")
+    __slots__ = ("_lease", "_runners", "card", "slots", "waited")
 
     def __init__(self, runners: SharedRunners, card: ModelCard, lease: Hold, slots: int) -> None:
         """Join the two; see `SharedRunners.hold`."""
-        super().__init__()
+        self.waited = 0.0
         self._runners = runners
         self._lease = lease
         self.card = card

@@ -9,7 +9,7 @@ from ollama_gate.catalog.card import ModelCard
 from ollama_gate.counting.known import Known
 from ollama_gate.counting.learned import Learned, LearnedBook, merged
 from ollama_gate.counting.selfcheck import differing_probe
-from ollama_gate.counting.trust import Drift, Trust, compare, learn
+from ollama_gate.counting.trust import DriftKind, Trust, compare, drift, learn
 from ollama_gate.errors import Refused, RenderError
 from ollama_gate.requests import Basis, InferenceRequest, PromptCount, Rung
 from ollama_gate.tasks import spawn
@@ -17,6 +17,8 @@ from ollama_gate.window import Window
 
 Ask = Callable[[InferenceRequest, ModelCard, Window], Awaitable[str]]
 """Asks Ollama for the text of a prompt; raises RenderError or TemplateRefused."""
+Report = Callable[[ModelCard, Rung, DriftKind, float | None], None]
+"""Is told how a count on a rung compares with Ollama's number, and the one over the other where there are both."""
 
 
 class Beliefs:
@@ -29,7 +31,7 @@ class Beliefs:
         probe: Ask,
         may_ask: Callable[[], bool],
         loaded: Callable[[ModelCard], Awaitable[bool]],
-        report: Callable[[ModelCard, Rung, Drift], None],
+        report: Report,
         changed: Callable[[ModelCard, Trust], None],
         now: Callable[[], datetime],
     ) -> None:
@@ -40,7 +42,7 @@ class Beliefs:
             probe: asks Ollama for the text of a prompt as long as the model is loaded; RenderError when it is not.
             may_ask: whether Ollama may be asked for text, and would tell it.
             loaded: whether Ollama has a model in memory.
-            report: is told of every comparison with Ollama's number.
+            report: is told of every comparison with Ollama's number: how it came out, and ours over Ollama's.
             changed: is told when counts are made another way from now on.
             now: local time where Ollama runs.
         """
@@ -54,9 +56,9 @@ class Beliefs:
 
     def hear(self, known: Known, count: PromptCount, reported: int | None) -> None:
         """Hold a count against Ollama's number; None where there is none, or it says nothing."""
-        drift = compare(count.basis, count.tokens, count.at_most, reported)
-        self._report(known.card, count.rung, drift)
-        trust = learn(known.trust, count.basis, drift)
+        kind = compare(count.basis, count.tokens, count.at_most, reported)
+        self._report(known.card, count.rung, kind, drift(count.tokens, reported))
+        trust = learn(known.trust, count.basis, kind, count.tokens, reported)
         if trust is not known.trust:
             self._believe(known, trust)
 
@@ -64,7 +66,8 @@ class Beliefs:
         """The same for a prompt with images, whose cost is learned from the difference."""
         known.learn_image(count, images, reported)
         self._book.put(known.key, known.learned)
-        self._report(known.card, count.rung, compare(Basis.ESTIMATED, count.tokens, count.at_most, reported))
+        kind = compare(Basis.ESTIMATED, count.tokens, count.at_most, reported)
+        self._report(known.card, count.rung, kind, drift(count.tokens, reported))
 
     def take(self, known: Known, learned: Learned) -> None:
         """Take over what another gate learned of a model."""

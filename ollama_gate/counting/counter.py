@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from ollama_gate.catalog.card import ModelCard
 from ollama_gate.catalog.versions import Features
 from ollama_gate.counting import bound
-from ollama_gate.counting.beliefs import Ask, Beliefs
+from ollama_gate.counting.beliefs import Ask, Beliefs, Report
 from ollama_gate.counting.detail import Detail, detail
 from ollama_gate.counting.facts import PUBLISHED
 from ollama_gate.counting.known import Known, inputs_bounded, says_nothing
@@ -26,7 +26,7 @@ from ollama_gate.counting.policy import CountingPolicy, uncountable
 from ollama_gate.counting.remembered import RememberedCounts, key_of
 from ollama_gate.counting.remote import WorkerGone
 from ollama_gate.counting.rendering.local import load_engines
-from ollama_gate.counting.trust import Drift, Trust
+from ollama_gate.counting.trust import Trust
 from ollama_gate.errors import CountingError, Refused, RenderError, TemplateRefused
 from ollama_gate.requests import Basis, InferenceRequest, Kind, Parts, PromptCount, Rung
 from ollama_gate.tasks import spawn
@@ -50,7 +50,7 @@ class Counter:
         probe: Ask,
         loaded: Callable[[ModelCard], Awaitable[bool]],
         version: Callable[[], str | None],
-        report: Callable[[ModelCard, Rung, Drift], None],
+        report: Report,
         demoted: Callable[[ModelCard, Trust], None],
         policy: CountingPolicy,
         book: LearnedBook,

@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Final
 
 from ollama_gate.requests import Basis
-from ollama_gate.values import frozen
 
 _HEADROOM: Final = 1.25
 """What is added to the worst error seen."""
@@ -65,47 +64,36 @@ class Trust:
         return max((self.ratio - 1.0) * _HEADROOM, _SMALLEST_MARGIN)
 
 
-@frozen
-class Drift:
-    """One comparison of a count with Ollama's number."""
-
-    kind: DriftKind
-    predicted: int | None
-    reported: int | None
-
-    @property
-    def ratio(self) -> float | None:
-        """Predicted over reported; None without both."""
-        if not self.predicted or not self.reported:
-            return None
-        return self.predicted / self.reported
+def drift(predicted: int | None, reported: int | None) -> float | None:
+    """Our count over Ollama's; None without both."""
+    return predicted / reported if predicted and reported else None
 
 
-def compare(basis: Basis, predicted: int | None, at_most: int | None, reported: int | None) -> Drift:
+def compare(basis: Basis, predicted: int | None, at_most: int | None, reported: int | None) -> DriftKind:
     """Compare a count with prompt_eval_count."""
     if predicted is None or reported is None or reported <= 0:
-        return Drift(DriftKind.NO_SAMPLE, predicted, reported)
+        return DriftKind.NO_SAMPLE
     if basis in _RENDERED:
-        return Drift(DriftKind.EXACT if predicted == reported else DriftKind.OFF, predicted, reported)
+        return DriftKind.EXACT if predicted == reported else DriftKind.OFF
     most = at_most if at_most is not None else predicted
-    return Drift(_HELD if reported <= most else DriftKind.BROKEN, predicted, reported)
+    return _HELD if reported <= most else DriftKind.BROKEN
 
 
-def learn(trust: Trust, basis: Basis, drift: Drift) -> Trust:
-    """What is believed after one more comparison."""
-    if basis is _BYTES and drift.kind is _HELD:
+def learn(trust: Trust, basis: Basis, kind: DriftKind, predicted: int | None, reported: int | None) -> Trust:
+    """What is believed after one more comparison, and how it came out."""
+    if basis is _BYTES and kind is _HELD:
         return trust  # nearly every answer
-    if drift.kind is DriftKind.NO_SAMPLE or drift.predicted is None or drift.reported is None:
+    if kind is DriftKind.NO_SAMPLE or predicted is None or reported is None:
         return trust
     if basis is Basis.ESTIMATED:
-        ratio = drift.reported / max(drift.predicted, 1)
+        ratio = reported / max(predicted, 1)
         return replace(trust, ratio=max(ratio, trust.ratio or 0.0), samples=trust.samples + 1)
-    if drift.kind is DriftKind.BROKEN:
-        return replace(trust, bound=False, why=f"the byte bound was {drift.predicted}, Ollama counted {drift.reported}")
-    if drift.kind is DriftKind.EXACT:
+    if kind is DriftKind.BROKEN:
+        return replace(trust, bound=False, why=f"the byte bound was {predicted}, Ollama counted {reported}")
+    if kind is DriftKind.EXACT:
         return replace(trust, agreed=trust.agreed + 1)
-    if drift.kind is DriftKind.OFF:
-        why = f"counted {drift.predicted}, Ollama counted {drift.reported}"
+    if kind is DriftKind.OFF:
+        why = f"counted {predicted}, Ollama counted {reported}"
         if basis is Basis.HERE:
             return replace(trust, rendering=False, why=f"{why} (text rendered here)")
         return replace(trust, rendering=False, vocabulary=False, why=f"{why} (text from Ollama)")

@@ -110,7 +110,7 @@ async def make(world: World, tmp_path: Path) -> AsyncIterator[Callable[..., Coun
             probe=world.probe,
             loaded=world.is_loaded,
             version=lambda: world.version,
-            report=lambda _card, _rung, drift: world.drifts.append(drift.kind),
+            report=lambda _card, _rung, kind, _drift: world.drifts.append(kind),
             demoted=lambda _card, trust: world.demoted.append(trust),
             policy=CountingPolicy(**policy),
             book=LearnedBook(tmp_path / "learned.json"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ollama_gate.counting.trust import Drift, DriftKind, Trust, compare, learn
+from ollama_gate.counting.trust import DriftKind, Trust, compare, drift, learn
 from ollama_gate.requests import Basis
 
 
@@ -30,11 +30,12 @@ from ollama_gate.requests import Basis
 def test_each_comparison_has_its_kind(
     basis: Basis, predicted: int | None, at_most: int | None, reported: int | None, kind: DriftKind
 ) -> None:
-    assert compare(basis, predicted, at_most, reported).kind is kind
+    assert compare(basis, predicted, at_most, reported) is kind
 
 
 def after(trust: Trust, basis: Basis, predicted: int | None, reported: int | None, at_most: int | None = None) -> Trust:
-    return learn(trust, basis, compare(basis, predicted, at_most if at_most is not None else predicted, reported))
+    kind = compare(basis, predicted, at_most if at_most is not None else predicted, reported)
+    return learn(trust, basis, kind, predicted, reported)
 
 
 def test_agreement_is_counted() -> None:
@@ -109,4 +110,4 @@ def test_trust_in_a_rendering_or_vocabulary_is_never_won_back(
     ("predicted", "reported", "ratio"), [(100, 50, 2.0), (50, 100, 0.5), (None, 5, None), (0, 5, None), (5, None, None)]
 )
 def test_a_ratio_needs_both_numbers(predicted: int | None, reported: int | None, ratio: float | None) -> None:
-    assert Drift(DriftKind.EXACT, predicted, reported).ratio == ratio
+    assert drift(predicted, reported) == ratio

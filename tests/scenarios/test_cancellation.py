@@ -265,12 +265,12 @@ async def test_in_the_middle_of_an_error_of_ollamas(path: str, how: str) -> None
 async def test_while_it_is_being_refused(line: Line, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is going already, but the request is not cancelled yet: the write of the refusal meets it."""
 
-    async def gone(request: web.BaseRequest, lane: Lane, turn: Turn) -> NoReturn:
+    def gone(request: web.BaseRequest, lane: Lane, turn: Turn) -> NoReturn:
         assert request.transport is not None
         request.transport.close()
         raise Refused(Refusal(400, "bad_request", "no"))
 
-    monkeypatch.setattr(line.gate.wiring.pipeline, "_read", gone)
+    monkeypatch.setattr(line.gate.wiring.pipeline, "_at_hand", gone)
     await line.client(path, LANES[path][1])
     await until(lambda: '"client_gone"' in line.log.getvalue())
     await line.settled(path, "reading")
@@ -280,12 +280,12 @@ async def test_while_it_is_being_refused(line: Line, path: str, monkeypatch: pyt
 async def test_at_the_head_of_a_stream(line: Line, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As above, and it is the head of the stream, which goes out with the first of its body, that meets it."""
     pipeline = line.gate.wiring.pipeline
-    writer, read = pipeline._writer, pipeline._read
+    writer, read = pipeline._writer, pipeline._at_hand
     transports: list[asyncio.BaseTransport | None] = []
 
-    async def seen(request: web.BaseRequest, lane: Lane, turn: Turn) -> Any:
+    def seen(request: web.BaseRequest, lane: Lane, turn: Turn) -> Any:
         transports.append(request.transport)
-        return await read(request, lane, turn)
+        return read(request, lane, turn)
 
     def gone(*given: Any) -> Callable[[], Awaitable[AnswerWriter]]:
         make = writer(*given)
@@ -299,7 +299,7 @@ async def test_at_the_head_of_a_stream(line: Line, path: str, monkeypatch: pytes
 
         return made
 
-    monkeypatch.setattr(pipeline, "_read", seen)
+    monkeypatch.setattr(pipeline, "_at_hand", seen)
     monkeypatch.setattr(pipeline, "_writer", gone)
     native, body = TRANSLATED[path]
     line.ollama.fault("hang", path=native, at="stream", after=3)
