@@ -84,6 +84,13 @@ Decision = Granted | Wait | DoesNotFit
 RESIDENT_GRANT = Granted(loads=False)
 LOAD_GRANT = Granted(loads=True)
 
+SETTLES = 0.5
+"""Seconds after which Ollama has certainly noticed that a request is over, its client having gone included.
+
+Only then does it work out anew when the model expires (`server/sched.go:processCompleted`, Ollama v0.33); until then
+`/api/ps` has what followed from the request before.
+"""
+
 
 class Stage(Enum):
     """What the ledger believes of a model."""
@@ -126,7 +133,12 @@ class Holding:
     abandoned_at: float | None = None
     """When the last request left without an answer; what Ollama made of its load is not known yet."""
     expires_at: float | None = None
+    """When it will be unloaded if nobody uses it, as far as Ollama has said; see `expiry_sure`."""
+    expiry_sure: bool = False
+    """Whether Ollama has said so since the last use; else that is moved by how much later the last use was."""
     reported: Reported | None = None
+    look_due: bool = False
+    """Whether nobody has asked yet what became of its load."""
     tried: bool = False
     """Whether Ollama has failed a request for it, and may have loaded it before that."""
     draining: bool = False
@@ -136,3 +148,16 @@ class Holding:
     def idle(self) -> bool:
         """Whether it could be unloaded now without breaking a request."""
         return self.users == 0 and self.stage is Stage.RESIDENT
+
+    def use(self, now: float) -> None:
+        """A request begins or ends: Ollama keeps the model for so much longer, if it keeps it as long as before."""
+        if self.expires_at is not None:
+            self.expires_at += now - self.last_used
+            self.expiry_sure = False
+        self.last_used = now
+
+    def expiry(self, expires_at: float | None, asked_at: float) -> None:
+        """Take what Ollama said of when it unloads the model, unless that was before the last use or during one."""
+        if self.users == 0 and asked_at > self.last_used:
+            self.expires_at = expires_at
+            self.expiry_sure = asked_at > self.last_used + SETTLES

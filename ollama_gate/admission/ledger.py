@@ -103,7 +103,7 @@ class Ledger:
             return Wait()
         if holding is not None and _serves(holding, demand):
             holding.users += 1
-            holding.last_used = now
+            holding.use(now)
             if holding.demand is not demand:
                 holding.demand = demand
                 holding.booked = max(holding.booked, self.cost(demand.at(holding.num_ctx or demand.num_ctx)))
@@ -129,8 +129,9 @@ class Ledger:
         holding.demand = demand
         holding.reported = None
         holding.abandoned_at = None
+        holding.look_due = True
         holding.users += 1
-        holding.last_used = now
+        holding.use(now)
 
     def _make_room(self, model: str, demand: Demand, cost: int, own: int, now: float, patience: float) -> Decision:
         limit = self.policy.limit or 0
@@ -142,7 +143,8 @@ class Ledger:
         if self.policy.on_full is OnFull.EVICT:
             return Wait(self._evict(idle, cost - free - leaving, now))
         if self.policy.on_full is OnFull.WAIT:
-            stays = sum(h.booked for h in idle if h.expires_at is not None and h.expires_at > now + patience)
+            until = now + patience
+            stays = sum(h.booked for h in idle if h.expiry_sure and h.expires_at is not None and h.expires_at > until)
             waits = limit - stays >= cost
         else:
             waits = free + leaving >= cost
@@ -213,22 +215,30 @@ class Ledger:
             holding.stage, holding.since = Stage.RESIDENT, now
             holding.booked = self.cost(demand.footprint)
 
-    def finish(self, model: str, demand: Demand, outcome: Outcome, now: float) -> None:
-        """A request that was granted with this demand has ended."""
+    def finish(self, model: str, demand: Demand, outcome: Outcome, now: float) -> bool:
+        """A request that was granted with this demand has ended; says whether `/api/ps` has news of its model now.
+
+        It has when nobody knows what Ollama made of a load, and once behind every load that an answer came of: not
+        when the answer begins, because Ollama works out when the model expires at the end of each request.
+        """
         holding = self._holdings[model]
         if outcome is _ANSWERED:
             self.loaded(model, demand, now)
         holding.users -= 1
-        holding.last_used = now
+        holding.use(now)
+        news = outcome is not _ANSWERED
+        if holding.look_due and not news and holding.stage is not _LOADING:
+            holding.look_due, news = False, True
         holding.tried = holding.tried or outcome is Outcome.FAILED
         if holding.users:
-            return
+            return news
         if holding.stage is _LOADING and holding.seen == -math.inf and outcome in {Outcome.FAILED, Outcome.UNSENT}:
             if not holding.tried:
                 del self._holdings[model]  # it never was there, and now it never will be
             holding.since = now  # the load is over: loaded or not, what is listed from now on is the truth
         elif outcome is not _ANSWERED or holding.stage is _LOADING:
             holding.abandoned_at = now
+        return news
 
     def leave(self, model: str, now: float) -> None:
         """Somebody asked Ollama to unload the model."""
@@ -264,8 +274,8 @@ class Ledger:
             if holding is None:
                 if self._reconciled:
                     alerts.append(LoadedElsewhere(entry.model, entry.size))
-                holding = Holding(entry.model, Stage.RESIDENT, entry.size, entry.num_ctx)
-                holding.last_used = asked_at
+                holding = Holding(entry.model, Stage.RESIDENT, entry.size, entry.num_ctx, last_used=asked_at)
+                holding.expires_at, holding.expiry_sure = entry.expires_at, True
                 self._holdings[entry.model] = holding
             elif holding.demand is None and (LoadedElsewhere, entry.model) in self._alerts:
                 alerts.append(LoadedElsewhere(entry.model, entry.size))
@@ -317,7 +327,7 @@ class Ledger:
         if holding.abandoned_at is not None and asked_at > holding.abandoned_at:
             holding.abandoned_at = None
         holding.reported = entry
-        holding.expires_at = entry.expires_at
+        holding.expiry(entry.expires_at, asked_at)
         holding.num_ctx = entry.num_ctx
         if gpu and entry.size_vram < entry.size:
             yield Spilled(entry.model, entry.size, entry.size_vram)

@@ -28,6 +28,8 @@ _LOAD, _UNLOAD = Control.LOAD, Control.UNLOAD
 
 _MEMORY_POLL = 0.25
 """Seconds between two looks at `/api/ps` while somebody waits for memory."""
+_REFUSED_LOOK = 1.0
+"""Least seconds between two looks for the sake of those who were refused."""
 
 
 class Effects(Protocol):
@@ -46,7 +48,7 @@ class Effects(Protocol):
         ...
 
     def look(self) -> None:
-        """Somebody waits for memory: ask `/api/ps` soon."""
+        """There may be news of who is in memory, or somebody waits for it: ask `/api/ps` soon."""
         ...
 
     def alert(self, alert: Alert) -> None:
@@ -66,6 +68,7 @@ class Scheduler:
         """Models whose next request waits for memory, and since when."""
         self._drained_for: str | None = None
         """The model in the line for which others take no new requests."""
+        self._looked_for_refused = -math.inf
 
     @property
     def queues(self) -> dict[str, SlotQueue]:
@@ -148,8 +151,7 @@ class Scheduler:
                 self.ledger.leave(ticket.model, now)
                 self._effects.look()
             return
-        self.ledger.finish(ticket.model, ticket.demand, outcome, now)
-        if outcome is not _ANSWERED:
+        if self.ledger.finish(ticket.model, ticket.demand, outcome, now):
             self._effects.look()
         if self._line or (queue is not None and not queue.unwanted()):
             self._pump(ticket.model, now)
@@ -274,6 +276,9 @@ class Scheduler:
     def _turn_away(self, ticket: Ticket, why: DoesNotFit, now: float) -> None:
         ticket.place = Place.GONE
         demand = ticket.demand
+        if why.ever and now - self._looked_for_refused >= _REFUSED_LOOK:
+            self._looked_for_refused = now
+            self._effects.look()  # what has expired since the last look is known to the next request
         self._effects.refuse(ticket, refusals.does_not_fit(ticket.called, demand.num_ctx, demand.slots, why, now))
 
     def _leave_line_if_empty(self, model: str, now: float) -> None:

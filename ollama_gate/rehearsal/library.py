@@ -54,7 +54,7 @@ def ps(service: Service) -> Json:
                 "size": runner.size,
                 "digest": runner.model.digest,
                 "details": runner.model.details,
-                "expires_at": datetime.fromtimestamp(runner.expires, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                "expires_at": datetime.fromtimestamp(runner.expires_at(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
                 "size_vram": 0,
                 "context_length": runner.num_ctx,
             }

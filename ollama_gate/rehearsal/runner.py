@@ -1,6 +1,7 @@
 """One loaded model: its launch attributes, its slots and what each slot remembers (llama-server, b10488)."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ class Runner:
     """Requests that use it."""
     keep_alive: float = 300.0
     expires: float = 0.0
-    """Wall clock, seconds."""
+    """Wall clock, seconds; worked out when nobody uses it any more, 0 before that."""
     timer: asyncio.TimerHandle | None = None
     idle: asyncio.Event = field(init=False)
     shifts: int = 0
@@ -48,6 +49,14 @@ class Runner:
         self.free = asyncio.Semaphore(self.parallel)
         self.idle = asyncio.Event()
         self.idle.set()
+
+    def goes_at(self) -> float:
+        """When it goes if nobody uses it from now on; wall clock, seconds."""
+        return time.time() + min(self.keep_alive, 10 * 365 * 86400.0)
+
+    def expires_at(self) -> float:
+        """The same as `/api/ps` has it: while its first request runs from now on, then by the last end of one."""
+        return self.expires or self.goes_at()
 
     @property
     def num_ctx(self) -> int:

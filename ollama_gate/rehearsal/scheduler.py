@@ -1,7 +1,6 @@
 """Who is loaded, who waits, who must go (`server/sched.go`, v0.33)."""
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -80,7 +79,7 @@ class Scheduler:
 
     def loaded(self) -> Sequence[Runner]:
         """Who is loaded, the latest to expire first."""
-        return sorted(self.runners.values(), key=lambda runner: runner.expires, reverse=True)
+        return sorted(self.runners.values(), key=Runner.expires_at, reverse=True)
 
     def state(self) -> Mapping[str, object]:
         """For `GET /rehearsal/state`."""
@@ -159,7 +158,7 @@ class Scheduler:
         if runner.refs:
             return
         runner.idle.set()
-        runner.expires = time.time() + min(runner.keep_alive, 10 * 365 * 86400.0)
+        runner.expires = runner.goes_at()
         if runner.keep_alive <= 0:
             self._drop(runner)
         elif runner.keep_alive != float("inf"):

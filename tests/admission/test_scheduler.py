@@ -156,10 +156,11 @@ def test_an_unload_passes_a_full_queue_and_makes_the_gate_look() -> None:
     script = Script(depth=0)
     demand = takes(1)
     script.answer(script.arrive("m", demand))
+    looks = script.did.looks
     unload = script.arrive("m", demand, control=Control.UNLOAD)
     assert unload.place is Place.PASSING
     script.answer(unload)
-    assert script.did.looks == 1
+    assert script.did.looks == looks + 1
     script.ps()
     assert script.scheduler.ledger.held == 0
 
@@ -417,3 +418,101 @@ def test_who_finds_the_queue_full_leaves_no_trace_in_the_line_for_memory(control
     script.arrive("b", takes(6), control=control)
     assert [refusal.code for _, refusal in script.did.refused] == ["queue_full"]
     assert script.scheduler.line == ()
+
+
+def test_ollama_is_asked_what_became_of_a_load_when_the_first_of_its_requests_is_answered_in_full() -> None:
+    script = Script()
+    demand = takes(6, slots=3)
+    first, second, third = (script.arrive("a", demand) for _ in range(3))
+    for ticket in (first, second, third):
+        script.scheduler.loaded(ticket, 1.0)
+    assert script.did.looks == 0, "it works out when the model expires at the end of a request"
+    script.answer(second)
+    assert script.did.looks == 1
+    script.answer(first, third)
+    script.answer(script.arrive("a", demand))
+    assert script.did.looks == 1, "once for each load, not for each request"
+    script.answer(script.arrive("a", takes(6, num_ctx=8192, slots=3)))
+    assert script.did.looks == 2, "another window is another load"
+
+
+def test_a_preload_is_over_at_once_and_ollama_asked_then() -> None:
+    script = Script()
+    script.answer(script.arrive("a", takes(6), control=Control.LOAD))
+    assert script.did.looks == 1
+    script.answer(script.arrive("a", takes(6), control=Control.LOAD))
+    assert script.did.looks == 1
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LEFT, Outcome.FAILED])
+def test_a_load_whose_first_request_came_to_nothing_is_asked_after_again_behind_the_first_answer(
+    outcome: Outcome,
+) -> None:
+    script = Script()
+    demand = takes(6, slots=2)
+    gone, other = script.arrive("a", demand), script.arrive("a", demand)
+    script.scheduler.finish(gone, outcome, 1.0)
+    assert script.did.looks == 1
+    script.answer(other)
+    assert script.did.looks == 2
+    script.answer(script.arrive("a", demand))
+    assert script.did.looks == 2
+
+
+def test_an_answer_with_the_old_window_is_not_taken_for_the_end_of_the_new_load() -> None:
+    script = Script()
+    old = script.arrive("a", takes(3, 4096, slots=2))
+    script.scheduler.loaded(old, 0.0)
+    new = script.arrive("a", takes(6, 8192, slots=2))
+    script.answer(old)
+    assert script.did.looks == 0
+    script.answer(new)
+    assert script.did.looks == 1
+
+
+def test_who_is_refused_for_want_of_room_has_ollama_asked_for_the_next_one() -> None:
+    script = Script(limit=10, on_full=OnFull.REFUSE)
+    script.answer(script.arrive("a", takes(6)))
+    looks = script.did.looks
+    assert script.arrive("b", takes(6)).place is Place.GONE
+    assert script.did.looks == looks + 1
+    script.ps()
+    assert script.arrive("b", takes(6)).place is Place.RUNNING
+
+
+def test_hammering_a_full_memory_has_ollama_asked_once_a_second() -> None:
+    script = Script(limit=10, on_full=OnFull.REFUSE)
+    script.answer(script.arrive("a", takes(6)))
+    looks = script.did.looks
+    for tenth in range(30):
+        script.now = tenth / 10
+        assert script.arrive("b", takes(6)).place is Place.GONE
+    assert script.did.looks == looks + 3
+
+
+def test_nobody_is_asked_for_what_never_fits() -> None:
+    script = Script(limit=10, on_full=OnFull.REFUSE)
+    assert script.arrive("c", takes(11)).place is Place.GONE
+    assert script.did.looks == 0
+
+
+def test_who_waits_for_memory_is_not_refused_for_what_was_said_before_the_last_request_ended() -> None:
+    script = Script(limit=10, on_full=OnFull.WAIT)
+    demand = takes(6)
+    for_long = Reported("a", 4 * GIB, 0, 4096, expires_at=1000.0)
+    script.answer(script.arrive("a", demand))
+    script.scheduler.reconcile([for_long], 1.0, 1.0)
+    script.now = 2.0
+    running = script.arrive("a", demand)  # with a keep_alive of ten seconds
+    script.scheduler.reconcile([for_long], 3.0, 3.0)  # Ollama does not know yet
+    script.now = 4.0
+    script.answer(running)
+    load = script.arrive("b", takes(6))
+    assert places(load) == ["waiting"]
+    script.scheduler.reconcile([for_long], 4.01, 4.01)  # nor does it the moment after
+    assert places(load) == ["waiting"]
+    script.scheduler.reconcile([Reported("a", 4 * GIB, 0, 4096, expires_at=14.0)], 5.0, 5.0)
+    assert places(load) == ["waiting"]
+    script.now = 14.1
+    script.ps()
+    assert places(load) == ["running"]

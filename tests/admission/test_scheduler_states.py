@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from ollama_gate.admission.alerts import Alert
-from ollama_gate.admission.holdings import MemoryPolicy, OnFull, Outcome, Stage
+from ollama_gate.admission.holdings import SETTLES, Holding, MemoryPolicy, OnFull, Outcome, Stage
 from ollama_gate.admission.queue import Place, QueuePolicy, Ticket
 from ollama_gate.admission.residents import Reported
 from ollama_gate.admission.scheduler import Scheduler
@@ -33,6 +33,10 @@ MODELS = {
 """Two windows each; the second stands for a configuration that was changed while the gate ran."""
 LIMIT = 10 * GIB
 GRACE = 10.0
+KEEP_ALIVES = (1.0, 100.0, 9e9)
+DEADLINE = 240.0
+LOOKS = ("before", "during", "during, heard after", "after", "later")
+"""When `/api/ps` is asked in a short life."""
 
 
 @dataclass
@@ -44,6 +48,12 @@ class Runner:
     loaded: bool = False
     aborts_at: float | None = None
     goes_when_idle: bool = False
+    keep_alive: float = 300.0
+    """Of the newest request."""
+    expires: float | None = None
+    """Worked out at the end of a request; until then it has that of before."""
+    renewed: tuple[float, float] | None = None
+    """When Ollama notices that a client has gone, and what it then works out."""
 
 
 @dataclass
@@ -52,14 +62,17 @@ class FakeOllama:
 
     runners: dict[str, Runner] = field(default_factory=dict)
     requests: dict[str, list[Ticket]] = field(default_factory=lambda: defaultdict(list))
-    expires: dict[str, float] = field(default_factory=dict)
-    """When an idle model would go, for those that say so."""
+    tells: bool = True
+    """Whether it says when a model will go."""
+    stays: dict[str, float] = field(default_factory=dict)
+    """Until when a model stays that nobody uses: the truth, whatever is told of it."""
 
-    def accept(self, ticket: Ticket) -> None:
+    def accept(self, ticket: Ticket, keep_alive: float) -> None:
         self.requests[ticket.model].append(ticket)
         size = ticket.demand.footprint.total
         runner = self.runners.setdefault(ticket.model, Runner(ticket.demand.num_ctx, size))
         runner.aborts_at = None
+        runner.keep_alive = keep_alive
 
     def memory(self, model: str) -> int:
         """A reload is served when the requests before it are over; the larger of both loads is what it can take."""
@@ -80,6 +93,11 @@ class FakeOllama:
         requests.remove(ticket)
         if requests:
             return
+        self.stays[ticket.model] = expires = now + runner.keep_alive
+        if outcome is Outcome.LEFT:
+            runner.renewed = (now + 0.9 * SETTLES, expires)
+        else:
+            runner.expires, runner.renewed = expires, None
         if runner.goes_when_idle or (outcome in {Outcome.FAILED, Outcome.UNSENT} and not runner.loaded):
             del self.runners[ticket.model]
         elif outcome is Outcome.LEFT and not runner.loaded:
@@ -97,20 +115,32 @@ class FakeOllama:
         for model, runner in list(self.runners.items()):
             if runner.aborts_at is not None and now >= runner.aborts_at:
                 del self.runners[model]
+            if runner.renewed is not None and now >= runner.renewed[0]:
+                runner.expires, runner.renewed = runner.renewed[1], None
 
-    def ps(self) -> list[Reported]:
-        return [
-            Reported(model, runner.size // 3 * 2, 0, runner.num_ctx, self.expires.get(model))
-            for model, runner in self.runners.items()
-            if runner.loaded
-        ]
+    def ps(self, now: float) -> list[Reported]:
+        listed = []
+        for model, runner in self.runners.items():
+            expires = now + runner.keep_alive if runner.expires is None else runner.expires
+            if runner.loaded:
+                told = expires if self.tells else None
+                listed.append(Reported(model, runner.size // 3 * 2, 0, runner.num_ctx, told))
+        return listed
 
 
 class Admission(RuleBasedStateMachine):
-    @initialize(on_full=st.sampled_from(OnFull), depth=st.integers(0, 6), drain_after=st.sampled_from([0.0, 15.0]))
-    def begin(self, on_full: OnFull, depth: int, drain_after: float) -> None:
+    @initialize(
+        on_full=st.sampled_from(OnFull),
+        depth=st.integers(0, 6),
+        drain_after=st.sampled_from([0.0, 15.0]),
+        tells=st.sampled_from([True, True, False]),
+    )
+    def begin(self, on_full: OnFull, depth: int, drain_after: float, tells: bool) -> None:  # noqa: FBT001
         self.now = 0.0
-        self.ollama = FakeOllama()
+        self.ollama = FakeOllama(tells=tells)
+        self.keep_alives: dict[Ticket, float] = {}
+        self.looks = 0
+        self.unasked: dict[str, Holding] = {}
         self.waiting: list[Ticket] = []
         self.running: list[Ticket] = []
         self.orders: list[str] = []
@@ -119,7 +149,7 @@ class Admission(RuleBasedStateMachine):
         self.inside = False
         policy = MemoryPolicy(LIMIT, on_full, drain_after=drain_after, load_grace=GRACE)
         self.depth = depth
-        self.scheduler = Scheduler(QueuePolicy(depth, 240.0), policy, self)
+        self.scheduler = Scheduler(QueuePolicy(depth, DEADLINE), policy, self)
 
     # Effects
 
@@ -128,11 +158,26 @@ class Admission(RuleBasedStateMachine):
             self.waiting.remove(ticket)
             assert self.order_of_arrival[ticket.model, ticket.client, ticket.priority].pop(0) is ticket
         self.running.append(ticket)
-        if ticket.control is not Control.UNLOAD:
-            self.ollama.accept(ticket)
+        if ticket.control is Control.UNLOAD:
+            return
+        self.ollama.accept(ticket, self.keep_alives[ticket])
+        holding = self.scheduler.ledger.get(ticket.model)
+        assert holding is not None
+        if holding.stage is Stage.LOADING:
+            self.unasked[ticket.model] = holding
 
     def refuse(self, ticket: Ticket, refusal: Refusal) -> None:
         assert refusal.status == 503
+        ledger = self.scheduler.ledger
+        if (
+            refusal.code == "model_does_not_fit"
+            and ledger.policy.on_full is OnFull.WAIT
+            and not ledger.impossible(ticket.demand)
+        ):
+            others = [one for one in ledger if one.idle and one.model != ticket.model]
+            gives_up = ticket.arrived + DEADLINE
+            stay = sum(one.booked for one in others if self.ollama.stays.get(one.model, 0.0) > gives_up)
+            assert LIMIT - stay < ledger.cost(ticket.demand.footprint), "enough would have expired in time"
         self.forget(ticket)
 
     def evict(self, model: str) -> None:
@@ -142,7 +187,8 @@ class Admission(RuleBasedStateMachine):
         self.orders.append(model)
 
     def look(self) -> None:
-        """The machine looks when its rules say so; that looks are asked for is shown by `teardown`."""
+        """The machine looks when its rules say so."""
+        self.looks += 1
 
     def alert(self, alert: Alert) -> None:
         """Whatever Ollama reports here was loaded through the gate."""
@@ -160,15 +206,53 @@ class Admission(RuleBasedStateMachine):
         client=st.sampled_from("abc"),
         priority=st.sampled_from([0, 0, 0, 5]),
         control=st.sampled_from([Control.NONE] * 6 + [Control.LOAD, Control.UNLOAD]),
+        keep_alive=st.sampled_from(KEEP_ALIVES),
     )
-    def arrive(self, model: str, changed: bool, client: str, priority: int, control: Control) -> None:  # noqa: FBT001
+    def arrive(
+        self,
+        model: str,
+        changed: bool,  # noqa: FBT001
+        client: str,
+        priority: int,
+        control: Control,
+        keep_alive: float,
+    ) -> None:
         ticket = Ticket(model, client, MODELS[model][changed], control, priority)
+        self.keep_alives[ticket] = keep_alive
         before = len(self.running)
         self.scheduler.arrive(ticket, self.now)
         if ticket.place is Place.WAITING:
             self.waiting.append(ticket)
             self.order_of_arrival[model, client, priority].append(ticket)
         assert control is not Control.UNLOAD or len(self.running) == before + 1, "an unload is never queued"
+
+    @rule(
+        model=st.sampled_from(sorted(MODELS)),
+        keep_alive=st.sampled_from(KEEP_ALIVES),
+        outcome=st.sampled_from([Outcome.ANSWERED, Outcome.ANSWERED, Outcome.LEFT]),
+        listed=st.sets(st.sampled_from(LOOKS)),
+    )
+    def runs_at_once(self, model: str, keep_alive: float, outcome: Outcome, listed: set[str]) -> None:
+        """A short life from end to end, with looks here and there."""
+
+        def look(when: str, seconds: float = 0.01) -> None:
+            self.time_passes(seconds)
+            if when in listed:
+                self.guard_asks()
+                while self.snapshots:
+                    self.guard_hears()
+
+        look("before")
+        self.arrive(model, changed=False, client="a", priority=0, control=Control.NONE, keep_alive=keep_alive)
+        look("during")
+        if "during, heard after" in listed:
+            self.guard_asks()
+        if self.running and (ticket := self.running[-1]).model == model and ticket.control is Control.NONE:
+            self.end_one(ticket, outcome)
+        while self.snapshots:
+            self.guard_hears()
+        look("after")
+        look("later", SETTLES)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -206,7 +290,19 @@ class Admission(RuleBasedStateMachine):
             if outcome is Outcome.ANSWERED:
                 self.ollama.serve(ticket)
             self.ollama.end(ticket, outcome, self.now)
+        looks, alone = self.looks, not self.waiting
         self.scheduler.finish(ticket, outcome, self.now)
+        asked = self.looks > looks
+        holding = self.scheduler.ledger.get(ticket.model)
+        if unloads:
+            assert asked is (outcome is Outcome.ANSWERED)
+        elif outcome is not Outcome.ANSWERED:
+            assert asked
+        elif holding is not None and holding.stage is not Stage.LOADING:
+            if self.unasked.pop(ticket.model, None) is holding:
+                assert asked, "what became of a load is asked at once"
+            elif alone:
+                assert not asked, "a request to a resident model asks nothing"
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
@@ -238,13 +334,9 @@ class Admission(RuleBasedStateMachine):
         if idle:
             del self.ollama.runners[data.draw(st.sampled_from(sorted(idle)))]
 
-    @rule(model=st.sampled_from(sorted(MODELS)), at=st.sampled_from([1.0, 100.0, 9e9]))
-    def keep_alive_is_known(self, model: str, at: float) -> None:
-        self.ollama.expires[model] = at
-
     @rule()
     def guard_asks(self) -> None:
-        self.snapshots.append((self.now, self.ollama.ps()))
+        self.snapshots.append((self.now, self.ollama.ps(self.now)))
 
     @precondition(lambda self: self.snapshots)
     @rule()
@@ -320,7 +412,7 @@ class Admission(RuleBasedStateMachine):
             if self.scheduler.ledger.policy.on_full is not OnFull.EVICT:
                 for model in [m for m in self.ollama.runners if not self.ollama.requests[m]]:
                     del self.ollama.runners[model]
-            self.scheduler.reconcile(self.ollama.ps(), self.now, self.now)
+            self.scheduler.reconcile(self.ollama.ps(self.now), self.now, self.now)
             self.scheduler.tick(self.now)
             if not self.waiting and not self.running:
                 break
@@ -342,3 +434,30 @@ def test_nothing_leaks_and_nothing_is_overrun() -> None:
 @pytest.mark.slow
 def test_nothing_leaks_and_nothing_is_overrun_in_many_lives() -> None:
     run_state_machine_as_test(Admission, settings=settings(LIVES, max_examples=400))
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    lives=st.lists(
+        st.tuples(
+            st.sampled_from(["whole", "small"]),
+            st.sampled_from([1.0, 9e9]),
+            st.sampled_from([Outcome.ANSWERED, Outcome.ANSWERED, Outcome.LEFT]),
+            st.sets(st.sampled_from(LOOKS), max_size=2),
+        ),
+        min_size=3,
+        max_size=10,
+    )
+)
+def test_who_waits_is_never_refused_for_what_was_true_before(
+    lives: list[tuple[str, float, Outcome, set[str]]],
+) -> None:
+    """`Admission.refuse` compares with the truth."""
+    machine = Admission()
+    machine.begin(on_full=OnFull.WAIT, depth=3, drain_after=15.0, tells=True)
+    for life in lives:
+        machine.runs_at_once(*life)
+        for ticket in list(machine.waiting):
+            machine.forget(ticket)
+            machine.scheduler.leave(ticket, machine.now)

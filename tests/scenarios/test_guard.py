@@ -6,18 +6,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from ollama_gate.app import Gate
 from ollama_gate.rehearsal import Rehearsal, Settings, library
 from ollama_gate.rehearsal.models import Model
-from support.gate import metric, running_gate
+from support.gate import looked, metric, running_gate
 from support.http import ask
 from support.waiting import until
 
 WINDOW = 4096
 MESSAGES = [{"role": "user", "content": "hi"}]
+GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Line:
     async def through(self, model: str) -> None:
         body = {"model": model, "messages": MESSAGES, "stream": False}
         assert (await ask(self.gate.address, "POST", "/api/chat", body)).status == 200
+        await looked(self.gate)
 
     async def past(self, model: str, num_ctx: int) -> None:
         """Load a model without the gate."""
@@ -114,6 +117,37 @@ async def test_more_slots_than_the_gate_was_told_are_found_out(written_log: io.S
         [told] = on.warned("SettingsDiffer")
         assert (told["model"], told["num_parallel"], told["kv_cache_type"]) == ("alpha:latest", 1, "f16")
         assert [4, "f16"] in told["likely"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "becomes"),
+    [
+        ("WindowDiffers", {"context_length": 2048}),
+        ("BiggerThanBooked", {"size": 4 * GIB}),
+        ("Spilled", {"size_vram": 1}),
+    ],
+)
+async def test_what_became_of_a_load_is_known_as_soon_as_its_first_request_is_over(
+    written_log: io.StringIO, monkeypatch: pytest.MonkeyPatch, kind: str, becomes: dict[str, int]
+) -> None:
+    says = library.ps
+    changed = lambda service: {"models": [{**row, **becomes} for row in says(service)["models"]]}  # noqa: E731
+    monkeypatch.setattr(library, "ps", changed)
+    monkeypatch.setattr("ollama_gate.wiring.GUARD_EVERY", 3600.0)
+    async with line(written_log) as on:
+        await looked(on.gate)
+        gatekeeper = on.gate.wiring.admission.gatekeeper
+        looks = Mock(wraps=gatekeeper._residents)
+        monkeypatch.setattr(gatekeeper, "_residents", looks)
+        await on.through("alpha")
+        assert looks.call_count == 1
+        [alert] = [one for one in (await on.status())["memory"]["alerts"] if one["kind"] == kind]
+        assert alert["model"] == "alpha:latest"
+        assert [told["model"] for told in on.warned(kind)] == ["alpha:latest"]
+        assert metric(on.gate, "alerts_total", kind=kind) == 1
+        if kind != "WindowDiffers":  # which loads it anew
+            await on.through("alpha")
+            assert looks.call_count == 1, "once for each load"
 
 
 async def test_a_model_that_has_gone_is_no_longer_booked(written_log: io.StringIO) -> None:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ollama_gate import pipeline
-from support.gate import metric, running_gate
+from support.gate import looked, metric, running_gate
 from support.http import Client, Reply, ask
 from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, Script, ScriptedOllama, chunk, whole
 from support.waiting import until
@@ -321,8 +321,9 @@ async def test_one_connection_to_ollama_serves_one_request_after_the_other(path:
         connections.add(writer.get_extra_info("peername"))
         writer.write(STREAM_HEAD + b"".join(FRAMINGS["one chunk"]))
 
+    resident = {"name": "llama3.2:latest", "model": "llama3.2:latest", "size": 1000, "context_length": 8192}
     async with (
-        ScriptedOllama(script) as ollama,
+        ScriptedOllama(script, loaded=[resident]) as ollama,
         running_gate(ollama.url) as gate,
         await Client.connect(gate.address) as client,
     ):
@@ -330,6 +331,7 @@ async def test_one_connection_to_ollama_serves_one_request_after_the_other(path:
         assert (await client.rest(await client.head())).complete
         # With a model's first request the gate asks for its vocabulary too, on a connection of its own.
         await until(lambda: all(known.preparing is None for known in gate.wiring.counter._models.values()))
+        await looked(gate)  # and behind it what became of its load
         connections.clear()
         for _ in range(5):
             await client.send("POST", path, {**CHAT, "stream": True})

@@ -10,7 +10,7 @@ from ollama_gate.app import Gate
 from ollama_gate.rehearsal import Rehearsal, Settings
 from ollama_gate.rehearsal.models import Model
 from ollama_gate.tasks import spawn
-from support.gate import metric, running_gate
+from support.gate import looked, metric, running_gate
 from support.http import Reply, ask
 from support.waiting import until
 
@@ -36,6 +36,13 @@ class Line:
         task = spawn(self.ask(model), name="stuck")
         await self.ollama.journal.until(lambda journal: len(journal.to("/api/chat")) > before)
         return task
+
+    async def compared(self, model: str) -> None:
+        """Let the gate compare its rendering with Ollama's now, which it asks for as it asks for a preload."""
+        body = {"model": model, "messages": [{"role": "user", "content": "hi"}]}
+        assert (await ask(self.gate.address, "POST", "/gate/count", body)).status == 200
+        [known] = (one for one in self.gate.wiring.counter._models.values() if one.card.name == f"{model}:latest")
+        assert known.checked
 
     async def status(self) -> dict[str, Any]:
         told: dict[str, Any] = (await ask(self.gate.address, "GET", "/gate/status")).json
@@ -135,6 +142,9 @@ async def test_two_cold_models_at_once_cannot_both_slip_in() -> None:
 async def test_an_ollama_that_does_not_say_what_is_loaded_gets_nothing_more_to_load() -> None:
     async with room_for(1.5, on_full="wait") as on:
         assert (await on.ask("alpha")).status == 200
+        await on.compared("alpha")
+        assert (await on.ask("alpha", keep_alive=60)).status == 200
+        await looked(on.gate)
         on.ollama.fault("status", path="/api/ps", status=500)
         waiting = spawn(on.ask("beta"), name="waiting")
         await until(lambda: on.metric("slots_waiting", "beta") == 1)
@@ -146,6 +156,24 @@ async def test_an_ollama_that_does_not_say_what_is_loaded_gets_nothing_more_to_l
         on.ollama.service.faults.active.clear()
         assert (await waiting).status == 200
         assert {runner.model.name for runner in on.ollama.service.scheduler.loaded()} == {"beta:latest"}
+
+
+async def test_nobody_is_refused_for_how_long_a_model_would_have_stayed_before_its_last_request() -> None:
+    limit = int(await size_of_one() * 1.5)
+    async with line(memory={"limit": limit, "on_full": "wait"}, settings={"rate": 50.0}) as on:
+        assert (await on.ask("alpha")).status == 200
+        await on.compared("alpha")
+        no = await on.ask("beta")
+        assert (no.status, no.json["code"]) == (503, "model_does_not_fit"), "the first one stays for five minutes"
+        assert 240 < int(no.header("Retry-After") or 0) <= 300
+        seen = len(on.ollama.journal.to("/api/chat"))
+        running = spawn(on.ask("alpha", keep_alive=0.3), name="running")
+        await on.ollama.journal.until(lambda journal: len(journal.to("/api/chat")) > seen)
+        waiting = spawn(on.ask("beta"), name="waiting")
+        await until(lambda: on.metric("slots_waiting", "beta") == 1)
+        asked = len(on.ollama.journal.to("/api/ps"))
+        await on.ollama.journal.until(lambda journal: len(journal.to("/api/ps")) > asked)
+        assert [(await task).status for task in (running, waiting)] == [200, 200]
 
 
 async def test_whoever_waits_for_memory_is_refused_when_its_time_is_over() -> None:

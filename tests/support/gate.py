@@ -10,6 +10,7 @@ from ollama_gate.app import Gate
 from ollama_gate.catalog.names import canonical
 from ollama_gate.config import Config
 from ollama_gate.counting.learned import place
+from support.waiting import until
 
 CACHE = Path(tempfile.gettempdir()) / "ollama-gate-tests"
 """Tokenizers of all tests."""
@@ -48,6 +49,13 @@ async def running_gate(upstream: str, /, **sections: Any) -> AsyncIterator[Gate]
         yield gate
     finally:
         await gate.stop(drain=1.0)
+
+
+async def looked(gate: Gate) -> None:
+    """Wait until every request is over, and Ollama has said what became of what was loaded for them."""
+    gatekeeper = gate.wiring.admission.gatekeeper
+    ledger = gatekeeper.scheduler.ledger
+    await until(lambda: not (gatekeeper._looking or any(holding.users or holding.look_due for holding in ledger)))
 
 
 def metric(gate: Gate, name: str, **labels: str) -> float:

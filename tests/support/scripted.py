@@ -69,6 +69,8 @@ class ScriptedOllama:
     version: str = "0.33.0-rc2"
     tags: bytes | None = None
     """What it says of its models instead of the truth."""
+    loaded: list[dict[str, Any]] = field(default_factory=list)
+    """What /api/ps lists."""
     got: list[Got] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gate closes a connection while a script still runs."""
@@ -137,7 +139,7 @@ class ScriptedOllama:
             rows = [{"name": name, "model": name, "digest": f"{name}-digest", "size": 1000} for name in self.models]
             return whole({"models": rows})
         if path == "/api/ps":
-            return whole({"models": []})
+            return whole({"models": self.loaded})
         if path == "/api/show":
             show = self.models.get(got.json.get("model", ""))
             return whole(show) if show is not None else whole({"error": "not found"}, 404, "Not Found")
