@@ -132,10 +132,12 @@ class Holding:
     """When it was last certain to be there."""
     abandoned_at: float | None = None
     """When the last request left without an answer; what Ollama made of its load is not known yet."""
-    expires_at: float | None = None
-    """When it will be unloaded if nobody uses it, as far as Ollama has said; see `expiry_sure`."""
-    expiry_sure: bool = False
-    """Whether Ollama has said so since the last use; else that is moved by how much later the last use was."""
+    told_expiry: float | None = None
+    """When it will be unloaded if nobody uses it, as Ollama has said."""
+    told_of_use: float = -math.inf
+    """Behind which use, by its `last_used`, Ollama has said that."""
+    told_late: bool = False
+    """Whether it has said that so long behind that use that it had certainly noticed its end."""
     reported: Reported | None = None
     look_due: bool = False
     """Whether nobody has asked yet what became of its load."""
@@ -149,15 +151,18 @@ class Holding:
         """Whether it could be unloaded now without breaking a request."""
         return self.users == 0 and self.stage is Stage.RESIDENT
 
-    def use(self, now: float) -> None:
-        """A request begins or ends: Ollama keeps the model for so much longer, if it keeps it as long as before."""
-        if self.expires_at is not None:
-            self.expires_at += now - self.last_used
-            self.expiry_sure = False
-        self.last_used = now
+    @property
+    def expires_at(self) -> float | None:
+        """When it will be unloaded if nobody uses it: as Ollama has said, and later by how much it was used since."""
+        return None if self.told_expiry is None else self.told_expiry + (self.last_used - self.told_of_use)
 
-    def expiry(self, expires_at: float | None, asked_at: float) -> None:
+    @property
+    def expiry_sure(self) -> bool:
+        """Whether that is no guess: Ollama has said it since the last use."""
+        return self.told_late and self.last_used == self.told_of_use
+
+    def tell_expiry(self, expires_at: float | None, asked_at: float) -> None:
         """Take what Ollama said of when it unloads the model, unless that was before the last use or during one."""
         if self.users == 0 and asked_at > self.last_used:
-            self.expires_at = expires_at
-            self.expiry_sure = asked_at > self.last_used + SETTLES
+            self.told_expiry, self.told_of_use = expires_at, self.last_used
+            self.told_late = asked_at > self.last_used + SETTLES

@@ -103,7 +103,7 @@ class Ledger:
             return Wait()
         if holding is not None and _serves(holding, demand):
             holding.users += 1
-            holding.use(now)
+            holding.last_used = now
             if holding.demand is not demand:
                 holding.demand = demand
                 holding.booked = max(holding.booked, self.cost(demand.at(holding.num_ctx or demand.num_ctx)))
@@ -131,7 +131,7 @@ class Ledger:
         holding.abandoned_at = None
         holding.look_due = True
         holding.users += 1
-        holding.use(now)
+        holding.last_used = now
 
     def _make_room(self, model: str, demand: Demand, cost: int, own: int, now: float, patience: float) -> Decision:
         limit = self.policy.limit or 0
@@ -225,7 +225,7 @@ class Ledger:
         if outcome is _ANSWERED:
             self.loaded(model, demand, now)
         holding.users -= 1
-        holding.use(now)
+        holding.last_used = now
         news = outcome is not _ANSWERED
         if holding.look_due and not news and holding.stage is not _LOADING:
             holding.look_due, news = False, True
@@ -275,7 +275,7 @@ class Ledger:
                 if self._reconciled:
                     alerts.append(LoadedElsewhere(entry.model, entry.size))
                 holding = Holding(entry.model, Stage.RESIDENT, entry.size, entry.num_ctx, last_used=asked_at)
-                holding.expires_at, holding.expiry_sure = entry.expires_at, True
+                holding.told_expiry, holding.told_of_use, holding.told_late = entry.expires_at, asked_at, True
                 self._holdings[entry.model] = holding
             elif holding.demand is None and (LoadedElsewhere, entry.model) in self._alerts:
                 alerts.append(LoadedElsewhere(entry.model, entry.size))
@@ -327,7 +327,7 @@ class Ledger:
         if holding.abandoned_at is not None and asked_at > holding.abandoned_at:
             holding.abandoned_at = None
         holding.reported = entry
-        holding.expiry(entry.expires_at, asked_at)
+        holding.tell_expiry(entry.expires_at, asked_at)
         holding.num_ctx = entry.num_ctx
         if gpu and entry.size_vram < entry.size:
             yield Spilled(entry.model, entry.size, entry.size_vram)
