@@ -107,7 +107,7 @@ class Admission:
         """Work everything out anew that follows from the configuration and from what was seen."""
         self._demands.clear()
         policy = memory_policy(self._config, machine=memory_bytes(), gpus=self.gpus)
-        self.gatekeeper.configure(_queue_policy(self._config), policy)
+        self.gatekeeper.configure(_queue_policy(self._config), policy, self._config.upstream.num_parallel)
 
     def lease(
         self, card: ModelCard | None, applied: Applied, client: str, control: Control, *, priority: int = 0

@@ -1,6 +1,7 @@
 """Admission put to work: what the configuration's keys make of a model's memory and of the limit."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -182,3 +183,26 @@ async def test_ever_new_windows_of_one_model_are_not_kept_for_ever(monkeypatch: 
         one._demand(card, num_ctx)
         await one._residents()
         assert len(one._demands) <= 5
+
+
+async def test_who_waits_for_a_slot_gets_it_as_soon_as_a_reload_says_that_there_are_more() -> None:
+    told = admission()
+    card = card_from_show("k", "n", "d", PUBLISHED["llama-8b"], size=5 * GIB)
+    config = Config.model_validate({"upstream": {"num_parallel": 3}})
+    applied = Policies(Config()).for_card(card)
+    leases = [told.lease(card, applied, "a", Control.NONE) for _ in range(4)]
+    turns = [turn for lease in leases if (turn := lease.enter()) is not None]
+    waiting = [spawn(wait(turn), name="waiting") for turn in turns]
+    queue = told.gatekeeper.scheduler.queues[card.runner]
+    assert (queue.running, queue.waiting) == (1, 3)
+    told.configure(config, upstream=Upstream(UpstreamSettings()), catalog=Catalog(Ps(), clock=lambda: 0.0))
+    assert (queue.running, queue.waiting) == (3, 1)
+    for lease in leases[:3]:
+        lease.leave()
+    await asyncio.gather(*waiting)
+    leases[3].leave()
+    told.gatekeeper.close()
+
+
+async def wait(turn: Awaitable[object]) -> None:
+    await turn

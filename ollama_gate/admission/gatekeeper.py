@@ -99,10 +99,19 @@ class Gatekeeper:
         self._unanswered_since: float | None = None
         self._look_again = False
 
-    def configure(self, queue: QueuePolicy, memory: MemoryPolicy) -> None:
-        """Take new policies; who waits or runs stays where it is, and by the new deadline."""
+    def configure(self, queue: QueuePolicy, memory: MemoryPolicy, num_parallel: int) -> None:
+        """Take new policies; who waits or runs stays where it is, and by the new deadline.
+
+        Args:
+            queue: How many may wait, how long.
+            memory: The limit and how it is kept.
+            num_parallel: How many of a model's requests Ollama runs at once, where it does not force them into a row.
+        """
         now = self._clock()
         self.scheduler.configure(queue, memory, now)
+        for model, line in self.scheduler.queues.items():
+            if line.demand is not None and line.demand.shape is not None and not line.demand.shape.single_slot:
+                self.scheduler.resize(model, num_parallel, now)
         self._set_timer(now)
 
     def lease(

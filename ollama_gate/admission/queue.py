@@ -18,6 +18,8 @@ from ollama_gate.requests import Control
 
 LONGEST_RETRY = 3600
 """Seconds; no estimate is worth more."""
+_SHARED = 8
+"""One place in so many is kept for clients of whom nobody waits: a busy one cannot fill them all."""
 _LEARNING_RATE = 0.2
 """Weight of the newest service time; about the last ten matter."""
 
@@ -115,10 +117,12 @@ class SlotQueue:
         """Whether one more may run."""
         return len(self._running) < self.slots
 
-    @property
-    def full(self) -> bool:
-        """Whether nobody more may wait."""
-        return len(self._arrivals) >= self.policy.depth
+    def full(self, client: str) -> bool:
+        """Whether nobody more of this client may wait."""
+        waiting, depth = len(self._arrivals), self.policy.depth
+        if waiting < depth - depth // _SHARED:
+            return False
+        return waiting >= depth or any(client in level for level in self._levels.values())
 
     def enqueue(self, ticket: Ticket) -> None:
         """Let a ticket wait; the caller has looked at `full`."""

@@ -92,6 +92,12 @@ class Scheduler:
             line.policy = queue
         self._pump_line(now)
 
+    def resize(self, model: str, slots: int, now: float) -> None:
+        """Ollama runs another number of a model's requests at once; who waits for one of more slots gets it now."""
+        self._queues[model].slots = slots
+        self._pump(model, now)
+        self._pump_line(now)
+
     def forget(self, listed: Collection[str]) -> set[str]:
         """Let go of models that are neither listed, loaded, run nor waited for; returns those that are left."""
         held = {holding.model for holding in self.ledger}
@@ -126,7 +132,7 @@ class Scheduler:
             if isinstance(decision, DoesNotFit):
                 self._turn_away(ticket, decision, now)
                 return
-        if queue.full:
+        if queue.full(ticket.client):
             ticket.place = Place.GONE
             retry = self.retry_after(ticket.model, now)
             refusal = refusals.queue_full(ticket.called, waiting=queue.waiting, slots=queue.slots, retry_after=retry)

@@ -129,7 +129,13 @@ class Memory(Section):
 class Queue(Section):
     """How requests wait for one of a model's slots."""
 
-    depth: int = key(64, "Most requests that wait for one model; the next is answered 503.", unit="requests", ge=0)
+    depth: int = key(
+        64,
+        "Most requests that wait for one model; the next is answered 503. One place in eight is kept for clients of "
+        "whom no request waits, so that a busy one cannot fill them all.",
+        unit="requests",
+        ge=0,
+    )
     deadline: Duration = key(
         240.0,
         "Longest wait for a slot; then the answer is 503. Agents give up at 300 s and send everything again, "

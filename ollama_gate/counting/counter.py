@@ -84,6 +84,7 @@ class Counter:
         self._now = now
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="count")
         self._models: dict[tuple[str, str, str], Known] = {}
+        self._samples: set[asyncio.Task[None]] = set()
         self._counts = RememberedCounts()
         self._tell_demoted = demoted
         self._beliefs = Beliefs(
@@ -113,7 +114,10 @@ class Counter:
                 self._beliefs.take(known, theirs[known.key])
 
     def close(self) -> None:
-        """Let the threads end; counts under way finish unheard."""
+        """Let the threads end; counts under way finish unheard, and comparisons in the background end."""
+        checks = (known.checking for known in self._models.values() if known.checking is not None)
+        for task in (*self._samples, *checks):
+            task.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -344,7 +348,9 @@ class Counter:
             self._beliefs.start_check(known, room)
         elif count.basis is _BYTES and self._clock() - known.sampled_at > _SAMPLE_EVERY:
             known.sampled_at = self._clock()
-            spawn(self._sample(request, known, room, reported), name=f"sample of {known.card.name}")
+            sample = spawn(self._sample(request, known, room, reported), name=f"sample of {known.card.name}")
+            self._samples.add(sample)
+            sample.add_done_callback(self._samples.discard)
 
     def _demoted(self, card: ModelCard, trust: Trust) -> None:
         self._counts.clear()

@@ -314,7 +314,7 @@ async def test_a_shorter_deadline_holds_for_those_who_wait_already(make: Make) -
     await settle()
     waiter = spawn(hold(gatekeeper, "a", never), name="waiter", quiet=True)
     await settle()
-    gatekeeper.configure(QueuePolicy(8, deadline=0.0), MemoryPolicy())
+    gatekeeper.configure(QueuePolicy(8, deadline=0.0), MemoryPolicy(), 1)
     with pytest.raises(Refused) as no:
         await asyncio.wait_for(waiter, 5)
     assert no.value.refusal.code == "queue_timeout"

@@ -66,9 +66,25 @@ def test_slots_are_counted() -> None:
 def test_the_depth_is_a_bound() -> None:
     line = queue(depth=2)
     line.enqueue(ticket())
-    assert not line.full
+    assert not line.full("a")
     line.enqueue(ticket())
-    assert line.full
+    assert line.full("a")
+
+
+def test_one_place_in_eight_is_kept_for_those_of_whom_nobody_waits() -> None:
+    line = queue(depth=16)
+    for _ in range(14):
+        assert not line.full("busy")
+        line.enqueue(ticket("busy", priority=1))
+    assert line.full("busy")
+    second, third = ticket("b"), ticket("c")
+    for other in (second, third):
+        assert not line.full(other.client)
+        line.enqueue(other)
+        assert line.full(other.client), "one each"
+    assert line.full("d")
+    line.cancel(third)
+    assert not line.full("d")
 
 
 def test_those_past_their_deadline_are_named_oldest_first() -> None:

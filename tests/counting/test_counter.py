@@ -3,6 +3,7 @@
 # ruff: noqa: ARG002, ARG005 - fakes take what the real ones take
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -352,6 +353,24 @@ class TestLearning:
         world.now += 11
         counter.learn(chat("hi"), one, ROOM, bound, done(truth(chat("hi"), one)))
         await until(lambda: world.drifts.count(DriftKind.EXACT) == 2)
+
+    @pytest.mark.parametrize("background", ["sample", "check"])
+    async def test_what_is_compared_in_the_background_ends_with_the_counter(
+        self, counter: Counter, written_log: io.StringIO, background: str
+    ) -> None:
+        one = card()
+        if background == "sample":
+            await counter.count(chat(), one, ROOM)
+        else:
+            await until(lambda: counter.known(one).preparing is None)
+        most = counter.bound(chat("hi"), one, None)
+        assert most is not None
+        counter.learn(chat("hi"), one, ROOM, PromptCount(most, most, Rung.BOUND), done(truth(chat("hi"), one)))
+        [task] = [task for task in asyncio.all_tasks() if task.get_name().startswith(("sample of", "self-check of"))]
+        counter.close()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert "background task failed" not in written_log.getvalue()
 
     @pytest.mark.parametrize(
         ("more", "body", "version"),
