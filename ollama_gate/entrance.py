@@ -84,6 +84,11 @@ class Entrance:
         """Whether it speaks HTTPS."""
         return self._certificate is not None
 
+    @property
+    def keys_problem(self) -> str | None:
+        """Why the keys in force are not those of their file."""
+        return self._keys.problem if isinstance(self._keys, KeyFile) else None
+
     async def open(self, handler: Handler) -> None:
         """Listen.
 

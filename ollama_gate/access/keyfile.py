@@ -141,31 +141,41 @@ class KeyFile:
             BadKeyFile: it cannot be used; a gate does not start with it.
         """
         self.path = path
+        self.problem: str | None = None
+        """Why the keys in force are not those of the file."""
         self.ring, self._stamp = read(path)
 
     def refresh(self) -> bool:
         """Read the file again if it has changed.
 
         Returns:
-            Whether it had changed. A file that is gone has not: the keys that were read before stay in force.
+            Whether it had changed.
 
         Raises:
-            BadKeyFile: it cannot be used, or has no keys any more, which would open the gate. The keys that were read
-                before stay in force, and it is not tried again before it changes once more.
+            BadKeyFile: it cannot be used, or it or its keys are gone, which would open the gate. The keys that were
+                read before stay in force, and it is not tried again before it changes once more.
         """
         try:
             stamp = _stamp(self.path.stat())
         except OSError:
-            return False
+            stamp = None
         if stamp == self._stamp:
             return False
         self._stamp = stamp
-        ring, read_stamp = read(self.path)
-        if read_stamp is not None:
-            if self.ring and not ring:
-                raise BadKeyFile(f"{self.path}: all keys are gone from it, and without any nobody is asked for one")
-            self.ring, self._stamp = ring, read_stamp
+        try:
+            self.ring = self._read_again()
+        except BadKeyFile as bad:
+            self.problem = str(bad)
+            raise
+        self.problem = None
         return True
+
+    def _read_again(self) -> KeyRing:
+        ring, self._stamp = read(self.path)
+        if self.ring and not ring:
+            what = "the file is gone" if self._stamp is None else "all keys are gone from it"
+            raise BadKeyFile(f"{self.path}: {what}, and a gate that starts so asks nobody for one")
+        return ring
 
 
 def _key(row: Any, number: int) -> Key:

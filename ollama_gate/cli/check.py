@@ -90,15 +90,22 @@ def show(findings: list[Finding], before: Front, seen: Seen | None) -> None:
     if not findings:
         console.print(Text("nothing to put right", style="green"))
         return
-    table = Table.grid(padding=(0, 2, 0, 0))
+    rows: list[tuple[Text, Text]] = []
     for (level, fix), group in groupby(findings, key=lambda finding: (finding.level, finding.fix)):
         alike = list(group)
         shown = alike if len(alike) <= _ALIKE + 1 else alike[:_ALIKE]
         for finding in shown:
             told = Text.assemble((finding.about, "bold"), f"  {finding.what}")
-            table.add_row(Text(level, style=_STYLES[level]), told)
+            rows.append((Text(level, style=_STYLES[level]), told))
         if len(shown) < len(alike):
-            table.add_row(Text(level, style=_STYLES[level]), Text(f"and {len(alike) - len(shown)} more like these"))
-        table.add_row("", Text(f"→ {fix}", style="dim"))
+            rows.append((Text(level, style=_STYLES[level]), Text(f"and {len(alike) - len(shown)} more like these")))
+        rows.append((Text(), Text(f"→ {fix}", style="dim")))
     console.print()
-    console.print(table)
+    if console.is_terminal:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        return
+    for level_text, told in rows:  # a line each, for those who search in them
+        console.print(Text(f"{level_text.plain:<9}").append_text(told), soft_wrap=True)

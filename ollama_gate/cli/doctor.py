@@ -2,7 +2,7 @@
 
 import json
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -69,9 +69,14 @@ def command(
     if seen is not None:
         findings += diagnose(config, seen, around)
         running = Running.named(gate, config)
-        with suppress(NoAnswer, Unusable):  # whether it runs is told by the probe
-            known = Features.of(seen.version).warning  # said above
+        known = Features.of(seen.version).warning  # said above
+        try:
             findings += [one for one in heard(running.status()) if one.what != known]
+        except Unusable as closed:
+            what = f"{closed.message}. What it knows of itself was not looked at"
+            findings.append(Finding(Level.WARNING, "the gate", what, "give an admin's key: --key KEY"))
+        except NoAnswer:
+            pass  # whether it runs is told by the probe
         if not no_probe:
             findings += _tried(config, seen, running, good, yes=yes)
     findings = in_order(findings)
@@ -147,7 +152,7 @@ def _through_gate(running: Running, card: ModelCard, room: Window) -> list[Findi
     except NoAnswer as silent:
         return [_unheard(silent, "it was not tried")]
     except Unusable as closed:
-        return [Finding(Level.NOTE, "the gate", closed.message, "--key KEY")]
+        return [Finding(Level.NOTE, "the gate", f"an overlong prompt was not tried: {closed.message}", "--key KEY")]
     if status == 400 and "code" in answer:
         return []
     if status == 400:

@@ -42,6 +42,7 @@ def _others(status: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
         ("warning", "Ollama", "log", "alert", "docs/operate.md#ollamas-own-log"),
         ("warning", "Ollama's log", "log", "problem", "docs/operate.md#ollamas-own-log"),
         ("error", "archive", "archive", "problem", "docs/archive.md"),
+        ("error", "keys", "keys", "problem", "docs/security.md#keys"),
         ("error", "shared", "shared", "problem", "docs/operate.md#several-gates"),
     ):
         if what := (status[section] or {}).get(field):

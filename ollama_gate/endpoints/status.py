@@ -48,6 +48,7 @@ def told(gate: "Gate") -> dict[str, Any]:
             "enabled": archive is not None,
             "problem": archive.problem or None if archive is not None else None,
         },
+        "keys": {"known": len(gate.entrance.door.ring.keys), "problem": gate.entrance.keys_problem},
         "shared": gate.exchange.status() if gate.exchange is not None else {"enabled": False, "problem": None},
         "models": [_model(wiring, card, memory.free, asks=asks) for card in wiring.catalog.known()],
     }

@@ -277,7 +277,7 @@ class Translation:
     async def _broke(self, opened: "_Opened", broken: UpstreamError | RecursionError, before: bytes) -> None:
         failure = broken if isinstance(broken, UpstreamError) else UpstreamBroken(_TOO_DEEP)
         self._turn.failed(failure)
-        await self._break_off(opened, 502, f"the model's answer broke off: {failure}", before=before)
+        await self._break_off(opened, 502, f"the model's answer broke off: {failure}", failure.code, before=before)
 
     async def _break_off(
         self, opened: "_Opened", status: int, message: str, code: str | None = None, *, before: bytes = b""

@@ -106,12 +106,18 @@ def test_a_change_is_taken_up_and_a_bad_one_changes_nothing(path: Path) -> None:
     assert not found.refresh()  # said once
     assert len(found.ring.keys) == 1
     path.unlink()
-    assert not found.refresh()
+    with pytest.raises(BadKeyFile, match="the file is gone"):
+        found.refresh()
+    assert not found.refresh()  # said once
     assert len(found.ring.keys) == 1  # a file that is gone opens nothing
     write(path, KeyRing())
     with pytest.raises(BadKeyFile, match="all keys are gone"):
         found.refresh()
     assert len(found.ring.keys) == 1  # nor does an empty one
+    assert found.problem is not None
+    add_key(path, "two")
+    assert found.refresh()
+    assert (found.problem, [key.name for key in found.ring.keys]) == (None, ["two"])
 
 
 def row(**changes: Any) -> bytes:

@@ -125,6 +125,16 @@ def test_a_gate_that_does_not_run_is_a_note(tmp_path: Path, ollama: Canned) -> N
     assert "what is said here is of the Ollama that the configuration names" in " ".join(told.split())
 
 
+@pytest.mark.parametrize("probe", ["--yes", "--no-probe"])
+def test_a_gate_that_asks_for_a_key_is_no_clean_bill(tmp_path: Path, ollama: Canned, gate: Canned, probe: str) -> None:
+    closed = (401, {"error": "a key is needed"})
+    gate.answers.update({"/gate/status": closed, "/api/chat": closed})
+    done = examine(tmp_path, ollama, "--gate", gate.url, probe, "--json")
+    told = {finding["level"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert "What it knows of itself was not looked at" in told["warning"]["what"]
+    assert "--key KEY" in told["warning"]["fix"]
+
+
 def test_findings_of_the_surroundings_are_told(tmp_path: Path, ollama: Canned, monkeypatch: pytest.MonkeyPatch) -> None:
     around = Surroundings(environment={"OLLAMA_NUM_PARALLEL": "4"}, source="/proc/10/environ")
     monkeypatch.setattr(doctor, "look_around", lambda *_, **__: around)

@@ -14,6 +14,7 @@ QUIET: dict[str, Any] = {
     "upstream": {"up": True, "warning": None},
     "log": None,
     "archive": {"enabled": False, "problem": None},
+    "keys": {"known": 0, "problem": None},
     "shared": {"enabled": False, "problem": None},
 }
 GIB = 2**30
@@ -38,6 +39,7 @@ def test_every_kind_of_the_guards_alerts_has_words() -> None:
         ({"log": {"alert": "truncated 3", "problem": None}}, "warning", "Ollama", "truncated 3"),
         ({"log": {"alert": None, "problem": "no such file"}}, "warning", "Ollama's log", "no such file"),
         ({"archive": {"enabled": True, "problem": "the disk is full"}}, "error", "archive", "the disk is full"),
+        ({"keys": {"known": 1, "problem": "the file is gone"}}, "error", "keys", "the file is gone"),
         ({"shared": {"enabled": True, "problem": "refused"}}, "error", "shared", "refused"),
         (
             memory(kind="Spilled", model="a:latest", size=4 * GIB, size_vram=3 * GIB),

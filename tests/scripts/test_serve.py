@@ -92,6 +92,17 @@ def test_without_an_ollama_the_rehearsal_takes_its_place_and_ends_with_the_gate(
     assert not listens(rehearsal)
 
 
+def test_a_second_gate_stands_before_the_rehearsal_that_runs_and_leaves_it_running(checkout: Path) -> None:
+    first, second, rehearsal, nobody = free_ports(4)
+    with serving(checkout, f"127.0.0.1:{nobody}", first, rehearsal):
+        with serving(checkout, f"127.0.0.1:{nobody}", second, rehearsal) as (script, said):
+            assert "One runs there already" in said
+            script.send_signal(signal.SIGTERM)
+            script.communicate(timeout=30)
+            assert script.returncode == 0
+        assert listens(rehearsal)
+
+
 def test_with_an_ollama_there_is_no_rehearsal(checkout: Path) -> None:
     gate, rehearsal = free_ports(2)
     with (
