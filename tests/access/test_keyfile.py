@@ -114,10 +114,24 @@ def test_a_change_is_taken_up_and_a_bad_one_changes_nothing(path: Path) -> None:
     with pytest.raises(BadKeyFile, match="all keys are gone"):
         found.refresh()
     assert len(found.ring.keys) == 1  # nor does an empty one
-    assert found.problem is not None
     add_key(path, "two")
     assert found.refresh()
-    assert (found.problem, [key.name for key in found.ring.keys]) == (None, ["two"])
+    assert [key.name for key in found.ring.keys] == ["two"]
+
+
+def test_what_is_wrong_with_the_file_is_known_until_it_is_put_right(path: Path) -> None:
+    add_key(path, "one")
+    found, whole = KeyFile(path), path.read_bytes()
+    problems = [found.problem]
+    path.unlink()
+    with pytest.raises(BadKeyFile):
+        found.refresh()
+    problems.append(found.problem)
+    path.write_bytes(whole)
+    path.chmod(0o600)
+    found.refresh()
+    problems.append(found.problem)
+    assert [problem and problem.startswith(f"{path}: the file is gone") for problem in problems] == [None, True, None]
 
 
 def row(**changes: Any) -> bytes:
