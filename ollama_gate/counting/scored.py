@@ -7,10 +7,12 @@ every time. Its last join is therefore the same everywhere, and a split that is 
 those out halves the time in which a tokenizer is made or loaded, and its memory.
 
 Finding them takes most of the time in which a tokenizer is made, and most of that is waiting for memory: each of more
-than a million texts is looked for somewhere in forty megabytes. So as few as possible are looked for.
+than a million texts is looked for somewhere in forty megabytes. So as few as possible are looked for, and each only
+among what is joined before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, compress, islice
 from typing import Final
 
 _BYTE: Final = "<0x"
@@ -26,51 +28,57 @@ def merges(tokens: Sequence[str], scores: Sequence[float], ids: Mapping[str, int
     Args:
         tokens: by id.
         scores: one a token.
-        ids: the tokens, and characters that take part in merges although they are no tokens.
+        ids: the tokens in order, then characters that take part in merges although they are no tokens.
     """
+    lone = [size == 1 for size in map(len, tokens)]
     order = sorted(range(len(tokens)), key=scores.__getitem__, reverse=True)  # equal ones stay in their order
     # A text's number is its place in the order of joining, after those that nothing need join.
-    by_number = [number for text, number in ids.items() if len(text) == 1]
-    texts = [text for text in ids if len(text) == 1]
+    by_number = [*compress(range(len(tokens)), lone), *range(len(tokens), len(ids))]
+    texts = [*compress(tokens, lone), *islice(ids, len(tokens), None)]
     single = len(texts)
-    by_number += [number for number in order if len(tokens[number]) > 1]
+    by_number += [number for number in order if not lone[number]]
     texts += map(tokens.__getitem__, by_number[single:])
-    numbers = dict(zip(texts, range(len(texts)), strict=True))
-    return list(map(by_number.__getitem__, _last_joins(texts, single, numbers)))
+    return list(map(by_number.__getitem__, _last_joins(texts, single)))
 
 
-def _last_joins(texts: Sequence[str], single: int, numbers: Mapping[str, int]) -> list[int]:
+def _last_joins(texts: Sequence[str], single: int) -> list[int]:
     """The splits of each text that can be its last join, mostly one; left and right parts in turn, by number.
 
     Args:
         texts: by number; those below `single` are not joined from anything.
         single: see there.
-        numbers: the reverse.
     """
     # Of each text's last join the parts, and how long the left one is: 0 where none is known, or not yet.
     lefts, rights, cut_at = ([0] * len(texts) for _ in range(3))
+    numbers = dict(zip(texts[:single], range(single), strict=True))
     meet = _meeting(single, numbers, lefts, rights, cut_at)
     # The middle first, because most often it is there.
     sizes = {*map(len, texts)}
     cuts = {size: sorted(range(1, size), key=lambda cut: abs(2 * cut - size)) for size in sizes}
     get = numbers.get
-    found: list[int] = []
-    for number in range(single, len(texts)):
-        text = texts[number]
-        possible = []
+    unclear = []
+    for number, text in enumerate(texts[single:], single):
         for cut in cuts[len(text)]:
             if (right := get(text[cut:])) is None or (left := get(text[:cut])) is None:
                 continue
-            met = meet(text, cut, left, right)
-            if met and _BYTE not in text:
+            if meet(text, cut, left, right) and _BYTE not in text:
                 lefts[number], rights[number], cut_at[number] = left, right, cut
-                found += (left, right)
                 break
-            if met is not False:
-                possible.append((cut, left, right))
         else:
-            for _, left, right in sorted(possible):
+            unclear.append(number)
+        numbers[text] = number
+    found: list[int] = []
+    begin = single
+    for number in unclear:
+        found += chain.from_iterable(zip(lefts[begin:number], rights[begin:number], strict=True))
+        begin, text = number + 1, texts[number]
+        for cut in range(1, len(text)):
+            if (right := get(text[cut:])) is None or (left := get(text[:cut])) is None:
+                continue
+            # A part that is joined later than the whole leaves open in what order things happen.
+            if max(left, right) > number or meet(text, cut, left, right) is not False:
                 found += (left, right)
+    found += chain.from_iterable(zip(lefts[begin:], rights[begin:], strict=True))
     return found
 
 
