@@ -102,14 +102,23 @@ def _quoted(talk: Conversation, index: int, excerpts: Sequence[Excerpt]) -> str:
     """Excerpts of one message under its tag; gaps between them show."""
     text, name = talk.text(index), talk.messages[index].get("tool_name")
     said, at = [tag(talk, index, name or "")], 0
-    for one in excerpts:
-        if one.start > at:
+    for start, end in _joined(excerpts):
+        if start > at:
             said.append("[...]")
-        said.append(text[one.start : one.end].strip("\n"))
-        at = one.end
+        said.append(text[start:end].strip("\n"))
+        at = end
     if at < len(text):
         said.append("[...]")
     return "\n".join(said)
+
+
+def _joined(excerpts: Sequence[Excerpt]) -> list[tuple[int, int]]:
+    """Start and end of what is quoted in one piece: excerpts that follow on each other are one, as in the original."""
+    found: list[tuple[int, int]] = []
+    for one in excerpts:
+        start = found.pop()[0] if found and found[-1][1] == one.start else one.start
+        found.append((start, one.end))
+    return found
 
 
 def tag(talk: Conversation, index: int, name: str) -> str:

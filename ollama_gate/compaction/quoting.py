@@ -31,8 +31,9 @@ class Quotations:
 
     @cached_property
     def material(self) -> float:
-        """Tokens of everything that the digest could quote."""
-        return sum(self._cost(one) + 2 for _, one in self._ranked)
+        """Tokens of everything that the digest could quote, with the tags over it."""
+        tagged = len({one.index for _, one in self._ranked})
+        return sum(self._cost(one) + 2 for _, one in self._ranked) + tagged * self._per_tag
 
     @cached_property
     def _ranked(self) -> list[tuple[float, Excerpt]]:

@@ -13,6 +13,7 @@ from ollama_gate.compaction.building import DIGEST, NOTED, build
 from ollama_gate.compaction.checks import check
 from ollama_gate.compaction.conversation import Conversation
 from ollama_gate.compaction.filling import Filled, Filler
+from ollama_gate.compaction.originals import message_hash
 from ollama_gate.compaction.pairing import units
 from ollama_gate.compaction.plan import Plan
 from ollama_gate.compaction.reuse import made, resumed
@@ -158,6 +159,34 @@ def test_nothing_is_said_that_nobody_said() -> None:
                 not line or line in (NOTED, DIGEST, "[...]") or re.match(r"\[|Already called|- get_indicators\(", line)
             )
             assert ours or line in said
+
+
+@pytest.mark.parametrize("task", ["Fix it", "Fix the login in auth.py. Never touch the database.", long_talks.prose("task", 80)])
+def test_the_task_is_quoted_where_little_else_is_to_be_quoted(task: str) -> None:
+    talk = [long_talks.system(), {"role": "user", "content": task}, *long_talks.indicators(30, 40)[2:]]
+    talk += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks. Now write tests for it."}]
+    _, out = filled(talk, Terms(4000, 7000))
+    digest = next(str(message["content"]) for message in out if str(message["content"]).startswith(DIGEST))
+    assert f"[user, archived as {message_hash(talk[1])[:12]}]\n{task}" in digest
+
+
+def test_quotations_that_follow_on_each_other_are_one() -> None:
+    line = "".join(f"{number:06x}" for number in range(5000))
+    talk: list[Message] = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": line},
+        *({"role": role, "content": "so"} for role in ("user", "assistant") * 4),
+        {"role": "user", "content": "where?"},
+    ]
+    found, out = filled(talk, Terms(6000, 9000))
+    assert len([one for one in found.plan.excerpts if one.index == 1]) > 1
+    digest = next(str(message["content"]) for message in out if str(message["content"]).startswith(DIGEST))
+    quoted = [piece for piece in digest.splitlines() if len(piece) > 200 and " " not in piece]
+    assert all(piece in line for piece in quoted)
+    edges = {(one.start, one.end) for one in found.plan.excerpts if one.index == 1}
+    joints = {end for _, end in edges} & {start for start, _ in edges}
+    assert joints
+    assert len(quoted) == len(edges) - len(joints)
 
 
 def test_what_has_to_stay_is_told_where_it_does_not_fit() -> None:
