@@ -161,7 +161,9 @@ def test_nothing_is_said_that_nobody_said() -> None:
             assert ours or line in said
 
 
-@pytest.mark.parametrize("task", ["Fix it", "Fix the login in auth.py. Never touch the database.", long_talks.prose("task", 80)])
+@pytest.mark.parametrize(
+    "task", ["Fix it", "Fix the login in auth.py. Never touch the database.", long_talks.prose("task", 80)]
+)
 def test_the_task_is_quoted_where_little_else_is_to_be_quoted(task: str) -> None:
     talk = [long_talks.system(), {"role": "user", "content": task}, *long_talks.indicators(30, 40)[2:]]
     talk += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks. Now write tests for it."}]
