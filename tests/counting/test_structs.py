@@ -136,3 +136,41 @@ def test_roles_are_lowered_rune_by_rune() -> None:
     assert lower_text("SYSTEM") == "system"
     assert lower_text("ΑΣ") == "ας".replace("ς", "σ")
     assert lower_text("İ") == "i"
+
+
+def offering(value: Any) -> list[Any]:
+    """One tool, one of whose properties has this value among those it may take."""
+    return [{"function": {"parameters": {"properties": {"p": {"enum": [value]}}}}}]
+
+
+@given(json_values)
+def test_tools_that_come_again_decode_to_the_same(value: Any) -> None:
+    outcomes = []
+    for _ in range(2):
+        try:
+            outcomes.append(repr(decode_tools(offering(value))))
+        except RenderError as refused:
+            outcomes.append(repr(refused))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_tools_that_python_calls_equal_are_told_apart() -> None:
+    decoded = [decode_tools(offering(value)) for value in (1, True, 1, "1")]
+    held = [(tools or ())[0].function.parameters.properties["p"].enum for tools in decoded]  # type: ignore[index]
+    assert list(map(repr, held)) == ["[1.0]", "[True]", "[1.0]", "['1']"]
+    assert decode_tools(offering(None)) is not None
+    with pytest.raises(TemplateRefused):
+        decode_tools(offering(float("nan")))
+
+
+def test_what_is_done_to_a_request_later_is_not_kept() -> None:
+    tools = offering("a")
+    before = decode_tools(tools)
+    tools[0]["function"]["parameters"]["properties"]["p"]["enum"].append("b")
+    assert decode_tools(offering("a")) == before
+    assert decode_tools(tools) != before
+
+
+def test_tools_too_big_to_be_kept_are_decoded_all_the_same() -> None:
+    (tool,) = decode_tools([{"type": "function", "items": "x" * 200_000}]) or ()
+    assert tool.items == "x" * 200_000
