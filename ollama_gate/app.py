@@ -215,14 +215,11 @@ class Gate:
                 wiring.leave()
                 self.metrics.in_flight.dec()
         if path.startswith("/gate/"):
-            answer = await own.answer(self, request, path, caller)
-            answer.headers.update(turn.cors)
-            return answer
+            return _named(await own.answer(self, request, path, caller), turn)
         if path.startswith("/v1/"):
             told = await v1.answer(self, request, path, caller)
             if told is not None:
-                told.headers.update(turn.cors)
-                return told
+                return _named(told, turn)
         if shown.tells(request.method, path, caller):
             return await shown.answer(self, request, path, turn)
         return await self.pass_on(request, path, turn)
@@ -247,6 +244,13 @@ class Gate:
         if refusal.status in _DENIED:
             self.metrics.denied.labels(refusal.code).inc()
         return refused(refusal, turn)
+
+
+def _named(answer: web.StreamResponse, turn: Turn) -> web.StreamResponse:
+    """An answer of the gate's own with the headers that every answer has."""
+    answer.headers.update(turn.cors)
+    answer.headers["x-ollama-gate-request-id"] = turn.id
+    return answer
 
 
 def _internal(turn: Turn) -> Refusal:

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
-from ollama_gate.receive import has_left, say_continue
+from ollama_gate.errors import UpstreamBroken
+from ollama_gate.receive import has_left, invalid_body, say_continue
 from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import Upstream, says_length
 from ollama_gate.upstream.headers import for_upstream
@@ -33,6 +35,7 @@ async def pass_through(
         body: the request's body, where it was read already.
 
     Raises:
+        Refused: what the client sends breaks the rules of HTTP.
         UpstreamError: Ollama gives no answer; nothing has been sent to the client.
     """
     authorization = upstream.settings.forward_authorization
@@ -48,6 +51,11 @@ async def pass_through(
         answer = await upstream.send(request.method, target, lines, sent)
     except asyncio.CancelledError:
         turn.left = has_left(request)
+        raise
+    except UpstreamBroken:
+        wrong = request.content.exception()
+        if isinstance(wrong, HttpProcessingError):  # it broke because the client's body did
+            raise invalid_body(wrong) from wrong
         raise
     return await relay(request, answer, turn=turn, observer=BLIND, passage=Passage(), clock=clock)
 

@@ -290,20 +290,23 @@ async def _next(request: web.BaseRequest) -> bytes:
     try:
         return await request.content.readany()
     except HttpProcessingError as bad:
-        raise _invalid(bad) from bad
+        raise invalid_body(bad) from bad
 
 
 def _here(request: web.BaseRequest) -> bytes:
     try:
         return request.content.read_nowait()
     except HttpProcessingError as bad:
-        raise _invalid(bad) from bad
+        raise invalid_body(bad) from bad
 
 
-def _invalid(bad: HttpProcessingError) -> Refused:
+def invalid_body(bad: HttpProcessingError) -> Refused:
+    """The refusal of a body that is no HTTP, or comes too slowly."""
+    last = {"Connection": "close"}
     if bad.code == 408:  # access/connections.py:TooSlow
-        return Refused(Refusal(408, "request_timeout", bad.message, type="api_error", headers={"Connection": "close"}))
-    return Refused(Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {bad.message}"))
+        return Refused(Refusal(408, "request_timeout", bad.message, type="api_error", headers=last))
+    why = bad.message.split("\n")[0].rstrip(": ")  # what follows shows what was sent
+    return Refused(Refusal(400, "invalid_body", f"the request body breaks the rules of HTTP: {why}", headers=last))
 
 
 async def read_form(request: web.BaseRequest, limit: int) -> tuple[Json, StandIns | None]:
@@ -342,7 +345,7 @@ async def read_form(request: web.BaseRequest, limit: int) -> tuple[Json, StandIn
             else:
                 file = await elsewhere(partial(spelled, data))
     except HttpProcessingError as bad:
-        raise _invalid(bad) from bad
+        raise invalid_body(bad) from bad
     except (ValueError, AssertionError) as bad:
         raise Refused(_not_a_form(str(bad) or type(bad).__name__)) from bad
     if file is not None:

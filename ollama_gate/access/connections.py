@@ -185,13 +185,24 @@ class ClientConnection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, and note whether they are part of a head that is not whole yet."""
-        requests = self._request_count
+        requests, under_way = self._request_count, self._current_request
         self._received += len(data)
         super().data_received(data)
         if self._request_count != requests:
             self._since = 0.0
+            if under_way is not None:
+                self._fail_body(under_way)
         elif not self._since and (waiter := self._waiter) is not None and not waiter.done():
             self._since = self._loop.time()
+
+    def _fail_body(self, under_way: web.BaseRequest) -> None:
+        """Let a body that is no HTTP fail now: aiohttp tells of it only behind the request that waits for it."""
+        message, _ = self._messages[-1]
+        error = getattr(message, "exc", None)
+        body = self._messages[-2][1] if len(self._messages) > 1 else under_way.content
+        if error is not None and not body.is_eof():
+            self._messages.pop()
+            body.set_exception(error)
 
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None

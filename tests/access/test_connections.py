@@ -108,6 +108,43 @@ async def test_a_body_that_trickles_is_answered_408(path: str) -> None:
     assert (reply.status, "1024 bytes a second" in reply.body.decode()) == (408, True)
 
 
+CHUNKED = "POST {} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/messages", "/gate/count", f"/api/blobs/sha256:{'0' * 64}"])
+@pytest.mark.parametrize("pieces", [[b"zz\r\n"], [b'5\r\n{"a":\r\n', b"zz\r\n"], [b"3\r\nxxxxxxxx\r\n"]])
+async def test_a_chunk_that_is_none_is_answered_400_whenever_it_comes(path: str, pieces: list[bytes]) -> None:
+    async with front() as line, await Client.connect(line.gate.address) as client:
+        client.writer.write(CHUNKED.format(path).encode())
+        await until(lambda: line.gate.turns)
+        connection = connection_of(line.gate)
+        for piece in pieces:
+            before = connection._received
+            client.writer.write(piece)
+            await until(partial(received, connection, before))
+        reply = await client.rest(await client.head())
+        assert await closed(client)
+        await until(lambda: not line.gate.turns)
+    assert reply.status == 400
+    assert "breaks the rules of HTTP" in reply.body.decode()
+    assert ("request_id" in reply.json) == (path == "/v1/messages")
+
+
+async def test_so_is_one_of_a_request_that_waits_for_the_one_before_it() -> None:
+    async with front() as line, await Client.connect(line.gate.address) as client:
+        line.ollama.fault("hang", path="/api/chat", at="start")
+        body = json.dumps({"model": "qwen2.5:0.5b", "messages": [{"role": "user", "content": "hi"}]})
+        await client.send("POST", "/api/chat", body.encode())
+        await until(line.got)
+        client.writer.write(CHUNKED.format("/api/chat").encode())
+        connection = connection_of(line.gate)
+        await until(lambda: len(connection._messages) == 1)
+        client.writer.write(b"zz\r\n")
+        [(_, waiting)] = connection._messages
+        await until(lambda: waiting.exception() is not None)
+        assert len(connection._messages) == 1
+
+
 def received(connection: ClientConnection, most: int) -> bool:
     return connection._received > most
 
@@ -124,6 +161,8 @@ async def test_an_upload_that_trickles_is_cut_and_one_that_is_fast_enough_is_not
             assert not connection._force_close
             assert line.gate.turns
         server_of(line.gate).look(now + 5 * (RATE_OVER + 1))
+        reply = await client.rest(await client.head())
+        assert (reply.status, reply.json["code"]) == (408, "request_timeout")
         await until(lambda: not line.gate.turns)
 
 
