@@ -106,7 +106,7 @@ def test_the_page_lists_every_code_of_a_refusal() -> None:
 
 
 def _codes() -> set[str]:
-    """The codes that the package's source gives to a Refusal, and those of its UpstreamErrors."""
+    """The codes that the package's source gives to a Refusal or an error's dict, and those of its UpstreamErrors."""
     found: set[str] = set()
     for source in (ROOT / "ollama_gate").rglob("*.py"):
         for node in ast.walk(ast.parse(source.read_text("utf-8"))):
@@ -117,9 +117,15 @@ def _codes() -> set[str]:
             elif isinstance(node, ast.Assign | ast.AnnAssign):
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 value = node.value if isinstance(target, ast.Name) and target.id in ("CODE", "code") else None
+            elif isinstance(node, ast.Dict) and source.parent.name == "access":
+                value = next((v for k, v in zip(node.keys, node.values, strict=True) if _is(k, "code")), None)
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 found.add(value.value)
     return found - {"upstream_failed"}  # the base class, of which there is no instance
+
+
+def _is(node: ast.expr | None, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text
 
 
 def test_the_page_lists_every_kind_of_the_guards_alerts() -> None:
