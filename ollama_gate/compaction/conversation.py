@@ -15,17 +15,25 @@ _REMINDER_END: Final = "</system-reminder>"
 class Conversation:
     """Native messages in their order; what is asked of them again and again is worked out once, when first asked."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
-        """Take the messages; nothing is worked out yet."""
+    def __init__(self, messages: Sequence[Message], names: Sequence[str] = ()) -> None:
+        """Take the messages; nothing is worked out yet.
+
+        Args:
+            messages: what came.
+            names: digits that the first messages were archived under before (`originals.Checkpoint.names`).
+        """
         self.messages = messages
-        self._hashes: dict[int, str] = {}
+        self._hashes = dict(enumerate(names))
 
     def __len__(self) -> int:
         """How many messages there are."""
         return len(self.messages)
 
     def hash(self, index: int) -> str:
-        """`originals.message_hash` of a message. Raises ValueError where it cannot be written as JSON."""
+        """The first digits, `originals.SHOWN` at least, of the hash that a message is archived under.
+
+        Raises ValueError where it cannot be written as JSON.
+        """
         found = self._hashes.get(index)
         if found is None:
             found = self._hashes[index] = message_hash(self.messages[index])

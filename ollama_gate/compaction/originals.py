@@ -49,10 +49,13 @@ class Checkpoint:
     """What is made of the messages, as `plan.Plan` is packed."""
     prefix: str
     """blake2b of what comes out for the first `settled` messages, 32 hex digits."""
+    names: tuple[str, ...] = ()
+    """The first digits of the hash that each message was archived under, in order: markers and tags go on showing those
+    where a client has renewed its ids since. Empty in what older versions stored."""
 
     def pack(self) -> bytes:
         """The checkpoint as JSON, for a store."""
-        return orjson.dumps([list(self.replaces), self.settled, self.plan.decode(), self.prefix])
+        return orjson.dumps([self.replaces, self.settled, self.plan.decode(), self.prefix, self.names])
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Checkpoint":
@@ -62,8 +65,9 @@ class Checkpoint:
             ValueError: it is none.
         """
         try:
-            replaces, settled, plan, prefix = orjson.loads(packed)
-            checkpoint = cls(tuple(map(str, replaces)), int(settled), str(plan).encode(), str(prefix))
+            replaces, settled, plan, prefix, *later = orjson.loads(packed)
+            names = tuple(map(str, later[0])) if later else ()
+            checkpoint = cls(tuple(map(str, replaces)), int(settled), str(plan).encode(), str(prefix), names)
         except (TypeError, ValueError) as odd:
             raise ValueError(f"not a checkpoint: {odd}") from odd
         return checkpoint

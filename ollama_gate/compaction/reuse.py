@@ -47,8 +47,11 @@ def made(messages: Sequence[Message], packed: bytes, terms: Terms) -> Made:
     built = build(talk, plan)
     check(talk, plan, built, terms)
     settled = Skeleton(talk, terms).tail
-    checkpoint = Checkpoint(tuple(map(likeness, messages)), settled, packed, _prefix(talk, plan, settled))
-    return Made(built, checkpoint, tuple(map(original_of, messages)), _replaced(talk, plan))
+    originals = tuple(map(original_of, messages))
+    names = tuple(one.hash[:SHOWN] for one in originals)
+    prefix = _prefix(messages[:settled], names, plan)
+    checkpoint = Checkpoint(tuple(map(likeness, messages)), settled, packed, prefix, names)
+    return Made(built, checkpoint, originals, _replaced(talk, plan))
 
 
 def continues(messages: Sequence[Message], checkpoint: Checkpoint) -> bool:
@@ -68,12 +71,12 @@ def resumed(messages: Sequence[Message], checkpoint: Checkpoint, terms: Terms) -
     same = _same(messages, checkpoint)
     if same < max(checkpoint.settled, 1):
         return None
-    talk = Conversation(messages)
+    talk = Conversation(messages, checkpoint.names[:same])
     try:
         before = Plan.unpack(checkpoint.plan, len(checkpoint.replaces)).until(same)
         plan = replace(before, kept=(*before.kept, *map(Kept, range(same, len(talk)))))
         built = build(talk, plan)
-        if _prefix(talk, plan, checkpoint.settled) != checkpoint.prefix:
+        if _prefix(messages[: checkpoint.settled], checkpoint.names, plan) != checkpoint.prefix:
             return None
         check(talk, plan, built, terms)
     except (CheckFailed, ValueError, IndexError):
@@ -91,9 +94,9 @@ def _same(messages: Sequence[Message], checkpoint: Checkpoint) -> int:
     return same
 
 
-def _prefix(talk: Conversation, plan: Plan, settled: int) -> str:
+def _prefix(settled: Sequence[Message], names: Sequence[str], plan: Plan) -> str:
     """The hash of what stands for the first messages, ids left out."""
-    built = build(Conversation(talk.messages[:settled]), plan.until(settled))
+    built = build(Conversation(settled, names[: len(settled)]), plan.until(len(settled)))
     mark = blake2b(digest_size=16)
     for message in built:
         mark.update(likeness(message).encode())

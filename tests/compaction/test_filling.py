@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +113,22 @@ def test_only_so_many_results_go_as_the_budget_cannot_hold_and_the_oldest_first(
     assert listed == list(range(2, 2 + len(listed)))
     assert 0 < len(listed) < 65
     assert 0.6 * most < found.tokens <= 0.9 * most
+
+
+def test_a_checkpoint_holds_where_a_client_renews_its_ids_and_names_what_the_archive_has() -> None:
+    talk, terms = long_talks.indicators(30, 40), Terms(4000, 7000)
+    found, out = filled(talk, terms)
+    done = made(talk, found.plan.pack(), terms)
+    grown = [*talk, {"role": "assistant", "content": "Hm."}, {"role": "user", "content": "And?"}]
+    renewed: list[Message] = orjson.loads(orjson.dumps(grown).replace(b'"call_', b'"other_'))
+    again = resumed(renewed, done.checkpoint, terms)
+    assert again is not None
+    assert orjson.loads(orjson.dumps(again.messages).replace(b'"other_', b'"call_')) == [*out, *grown[-2:]]
+    kept = {one.hash[:12] for one in (*done.originals, *again.originals)}
+    named = set(re.findall(r"archived as ([0-9a-f]{12})", orjson.dumps(again.messages).decode()))
+    assert named
+    assert named <= kept
+    assert set(again.replaced) <= kept
 
 
 def test_a_conversation_that_fits_is_left_alone() -> None:

@@ -46,11 +46,16 @@ def test_what_is_no_json_is_refused(odd: object) -> None:
 
 
 def test_a_checkpoint_comes_back_from_a_store() -> None:
-    checkpoint = Checkpoint(("a" * 32, "b" * 32), 1, b'{"keep":[]}', "c" * 32)
+    checkpoint = Checkpoint(("a" * 32, "b" * 32), 1, b'{"keep":[]}', "c" * 32, ("d" * 12, "e" * 12))
     assert Checkpoint.unpack(checkpoint.pack()) == checkpoint
 
 
-@pytest.mark.parametrize("packed", [b"", b"{}", b"[1]", b'[[],"x","",""]', b"null", b"[[],1,2]"])
+def test_a_checkpoint_of_before_names_were_kept_can_be_used() -> None:
+    packed = b'[["%s"],1,"{}","%s"]' % (b"a" * 32, b"c" * 32)
+    assert Checkpoint.unpack(packed) == Checkpoint(("a" * 32,), 1, b"{}", "c" * 32)
+
+
+@pytest.mark.parametrize("packed", [b"", b"{}", b"[1]", b'[[],"x","",""]', b"null", b"[[],1,2]", b'[[],1,"","",5]'])
 def test_what_is_no_checkpoint_is_said_to_be_none(packed: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         Checkpoint.unpack(packed)
