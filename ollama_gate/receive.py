@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from aiohttp import BodyPartReader, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -22,6 +22,7 @@ from ollama_gate.counting.bound import texts_of, users_of
 from ollama_gate.counting.remembered import counted_key
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import InferenceRequest, Json, Kind, Weight
+from ollama_gate.values import frozen
 from ollama_gate.wire.body import decode_json
 from ollama_gate.wire.encoding import decode_content, too_large
 from ollama_gate.wire.payloads import Lifted, StandIns, TooMuchText, in_pieces, lift, spelled
@@ -67,8 +68,9 @@ class BodyLimit:
 Read = Callable[[dict[str, Any]], tuple[Json, InferenceRequest]]
 
 
-class Received(NamedTuple):
-    """A body as it came, decompressed. A tuple, because one is made for every request."""
+@frozen
+class Received:
+    """A body as it came, decompressed."""
 
     text: bytes
     """JSON, with stand-ins for large payloads."""
@@ -227,13 +229,15 @@ def received_at_hand(request: web.BaseRequest, limit: BodyLimit) -> Received | N
     Raises:
         Refused: 400 for a body that breaks the rules of HTTP.
     """
-    length = request.content_length
-    if length is None or length >= ELSEWHERE or length > limit.text or length > limit.whole:
+    headers = request.headers
+    said = headers.get(hdrs.CONTENT_LENGTH)
+    if said is None or hdrs.CONTENT_ENCODING in headers or not request.content.is_eof():
         return None
-    if hdrs.CONTENT_ENCODING in request.headers or not request.content.is_eof():
+    length = int(said)
+    if length >= ELSEWHERE or length > limit.text or length > limit.whole:
         return None
     raw = _here(request)
-    return Received(raw, raw, len(raw), limit=limit.text)
+    return Received(raw, raw, len(raw), None, limit.text)
 
 
 def body_at_hand(request: web.BaseRequest, limit: int) -> bytes | None:

@@ -6,7 +6,7 @@ whole pipeline. Field names follow Ollama's `api/types.go` (v0.33): `ChatRequest
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ollama_gate.values import frozen
 
@@ -33,8 +33,7 @@ class Control(StrEnum):
     UNLOAD = "unload"
 
 
-@frozen
-class Texts:
+class Texts(NamedTuple):
     """What a chat's messages and tools are long, in bytes as a template may print them."""
 
     bytes: int

@@ -55,13 +55,12 @@ def most_bytes(request: InferenceRequest, cost: TemplateCost) -> tuple[int, int]
     if request.kind is _CHAT:
         weight = None if request.weight is None else request.weighed
         texts = None if weight is None else weight.texts
-        if texts is None:
-            texts = texts_of(body, set_in=cost.indents > 0)
-        size = cost.fixed + cost.each * (texts.messages + 1) + cost.times * (texts.bytes + cost.indents * texts.spaces)
+        told, spaces, messages, images, printed, tool_spaces = texts or _texts_of(body, set_in=cost.indents > 0)
+        size = cost.fixed + cost.each * (messages + 1) + cost.times * (told + cost.indents * spaces)
         tools = body.get("tools")
         if tools:
-            size += cost.tools_times * (texts.tools + cost.indents * texts.tool_spaces) + cost.tool_each * len(tools)
-        return size, texts.images
+            size += cost.tools_times * (printed + cost.indents * tool_spaces) + cost.tool_each * len(tools)
+        return size, images
     if body.get("template") or body.get("context"):
         return None
     prompt, images = byte_length(body.get("prompt") or ""), len(body.get("images") or ())
@@ -130,10 +129,16 @@ def texts_of(body: Json, *, set_in: bool = True) -> Texts:
         body: of a chat.
         set_in: whether the blanks are wanted by which JSON may be set in; they take as long again.
     """
+    return Texts(*_texts_of(body, set_in=set_in))
+
+
+def _texts_of(body: Json, *, set_in: bool) -> tuple[int, int, int, int, int, int]:
+    """The same without names, because every request asks for it."""
     size = spaces = number = images = 0
     for message in body.get("messages") or ():
         number += 1
-        size += byte_length(message.get("content") or "")
+        content = message.get("content") or ""
+        size += len(content) if content.isascii() else byte_length(content)
         if len(message) > 2:
             for key in ("thinking", "tool_name", "tool_call_id"):
                 size += byte_length(message.get(key) or "")
@@ -147,7 +152,7 @@ def texts_of(body: Json, *, set_in: bool = True) -> Texts:
         if role is not None and role not in _ROLES:
             size += byte_length(role)
     tools = body.get("tools")
-    return Texts(size, spaces, number, images, *(_printed(tools, set_in=set_in) if tools else (0, 0)))
+    return size, spaces, number, images, *(_printed(tools, set_in=set_in) if tools else (0, 0))
 
 
 _ROLES: Final = frozenset({"system", "user", "assistant", "tool"})

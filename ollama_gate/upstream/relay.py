@@ -19,7 +19,7 @@ from ollama_gate.turn import Phase, Turn
 from ollama_gate.upstream.connection import Answer
 from ollama_gate.upstream.outlet import NOTHING_LEFT, Outlet, opened
 from ollama_gate.window import ending
-from ollama_gate.wire.ndjson import StreamEnd
+from ollama_gate.wire.ndjson import StreamEnd, end_of
 
 _STREAMING, _OVER = Phase.STREAMING, Phase.DONE  # an enum's members are slow to get (Python 3.11)
 _WHOLE: Final = 1 << 20
@@ -51,13 +51,14 @@ class Passage:
     bytes: int = 0
     whole: bool = False
     """Whether Ollama's answer was read to its proper end."""
-    _end: StreamEnd | None = None
+    told: StreamEnd | None = None
+    """What the end of the answer said, once it was looked for."""
 
     def end(self, observer: Observer) -> StreamEnd:
         """What the end of the answer said; looked for once, after the last byte has passed."""
-        if self._end is None:
-            self._end = observer.end()
-        return self._end
+        if self.told is None:
+            self.told = observer.end()
+        return self.told
 
 
 async def relay(
@@ -157,8 +158,7 @@ async def relay_whole(
         return await relay(request, answer, turn=turn, observer=observer, passage=passage, clock=clock)
     give_back(answer, whole=True)
     passage.first_byte_at, passage.bytes = clock(), len(body)
-    observer.feed(body)
-    end = passage.end(observer)
+    end = passage.told = end_of(body)
     ended = ending(end.done_reason, eval_count=end.eval_count, limit=turn.limit) if end.done else None
     turn.phase, turn.status = _STREAMING, answer.status
     outlet = opened(request, answer, turn, ended)

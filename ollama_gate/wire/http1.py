@@ -149,13 +149,11 @@ class AnswerReader:
     def _after_head(self, raw: bytes, rest: bytes) -> bytes:
         lines = raw.split(b"\r\n")
         keep_alive, status, reason = _status_line(lines[0])
-        fields: list[Field] = []
+        fields = list(map(_field, lines[1:]))
         said: dict[bytes, list[bytes]] = {}
-        for line in lines[1:]:
-            field = _field(line)
-            fields.append(field)
-            if field[0] in _OF_THE_CONNECTION:
-                said.setdefault(field[0], []).append(line.partition(b":")[2].strip(b" \t"))
+        for name, line in fields:
+            if name in _OF_THE_CONNECTION:
+                said.setdefault(name, []).append(line.partition(b":")[2].strip(b" \t"))
         if status < 200:
             if status == 101:
                 raise UpstreamBroken("Ollama wants to speak another protocol")

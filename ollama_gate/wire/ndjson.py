@@ -139,6 +139,21 @@ def _fields(part: bytes | bytearray) -> dict[str, Any]:
     return {match[1].decode(): orjson.loads(match[2]) for match in _FIELD.finditer(part)}
 
 
+def end_of(answer: bytes) -> StreamEnd:
+    """What a whole answer says that is there in one piece, as a `TailObserver` would say it that has seen it pass."""
+    text = answer.rstrip()
+    if len(answer) > 2 * _KEEP or b"\n" in text:
+        observer = TailObserver()
+        observer.feed(answer)
+        return observer.end()
+    try:
+        fields = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        fields = None
+    lines = answer.count(b"\n") + (bool(text) and not answer.endswith(b"\n"))
+    return _read(fields, lines) if isinstance(fields, dict) else StreamEnd(lines=lines)
+
+
 def _read(fields: dict[str, Any], lines: int) -> StreamEnd:
     error, reason = error_text(fields.get("error")), fields.get("done_reason")
     prompt, evaluated = fields.get("prompt_eval_count"), fields.get("eval_count")

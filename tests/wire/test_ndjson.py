@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ollama_gate.errors import UpstreamBroken
-from ollama_gate.wire.ndjson import LineSplitter, StreamEnd, TailObserver
+from ollama_gate.wire.ndjson import LineSplitter, StreamEnd, TailObserver, end_of
 
 RECORDED = Path(__file__).parent.parent / "data" / "wire"
 KEPT = 64 * 1024
@@ -224,3 +224,25 @@ def test_what_is_no_count_of_tokens_is_not_taken_for_one(count: object) -> None:
     observer.feed(json.dumps({"done": True, "prompt_eval_count": count, "eval_count": count}).encode())
     end = observer.end()
     assert (end.done, end.prompt_eval_count, end.eval_count) == (True, None, None)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b'{"done":true,"done_reason":"stop","prompt_eval_count":9,"eval_count":2}',
+                b'{"error":"no"}',
+                b'{"embeddings":[[' + b",".join([b"0.125"] * (KEPT // 2)) + b'],[1]],"prompt_eval_count":3}',
+                b'{"done":tr',
+                b"[1]",
+                b"\n",
+                b"\r\n",
+                b" ",
+                b"\xff",
+            ]
+        ),
+        max_size=5,
+    ).map(b"".join)
+)
+def test_an_answer_in_one_piece_says_what_it_says_in_passing(answer: bytes) -> None:
+    assert end_of(answer) == observed([answer])
