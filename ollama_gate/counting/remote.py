@@ -30,9 +30,10 @@ LONGEST_RUN = 1_000_000
 _RUN = re.compile(r"\s++|\S++")
 BUILD_PATIENCE = 300.0
 """Seconds after which building has failed; it takes two or three on an idle machine."""
-_MALLOC: Final = {"PYTHONMALLOC": "malloc", "MALLOC_ARENA_MAX": "2", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""All memory by glibc's malloc: with few arenas, so that what a big text took can be given back; and in large pages,
-because a vocabulary is looked up all over its memory. Python's own allocator would have small ones."""
+_MALLOC: Final = {"MALLOC_ARENA_MAX": "2", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""For glibc's malloc: few arenas, so that what a big text took can be given back; and large pages, because a vocabulary
+is looked up all over its memory. Python's own objects stay with Python's own allocator: they go when a tokenizer is
+built, and would leave holes of 20 MB between the library's."""
 _uses = itertools.count()
 
 

@@ -158,7 +158,8 @@ def _specials(
     return Specials(
         tuple(
             Special(number, text, TokenType(types[number]), lstrip=text in lstrip, rstrip=rstrip and text not in kept)
-            for number, text in compress(enumerate(tokens), map(SPECIAL.__contains__, types))
+            for number in compress(range(len(tokens)), map(SPECIAL.__contains__, types))
+            for text in (tokens[number],)
         )
     )
 
