@@ -7,7 +7,8 @@ the request is refused as it would have been.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -32,6 +33,8 @@ from ollama_gate.requests import InferenceRequest, PromptCount
 
 MOST_MESSAGES: Final = 4096
 """Messages of a conversation that is compacted at all."""
+MOST_WAIT: Final = 30.0
+"""Seconds that one compaction waits for others at most; this is not its own time, and clients wait a minute."""
 _ROUNDS: Final = 3
 _PLACES: Final = 4
 """Conversations of one name whose checkpoints are kept beside each other; one more takes the last one's place."""
@@ -115,7 +118,9 @@ class Compactor:
             self._preview = None
 
     async def compact(self, case: Case, *, keeps: bool = True) -> Compacted:
-        """A request over its budget, made to fit it within the deadline; a model that has to be loaded comes on top.
+        """A request over its budget, made to fit it within the deadline.
+
+        A model that has to be loaded, and the compactions before this one, come on top.
 
         Args:
             case: the request.
@@ -128,12 +133,16 @@ class Compactor:
             self._check_size(case)
             # The first count may have to wait until Ollama has loaded the model, which is not compaction's time.
             await self._counted(case, _with(case.request, _PROBE[:1]))
-            async with asyncio.timeout(self._settings.deadline):
+            async with asyncio.timeout(self._settings.deadline) as clock:
                 place = await self._place(case)
                 reused = await self._reused(case, place, keeps=keeps)
                 if reused is not None:
                     return reused
-                return await (self._anew_once(case, place) if keeps else self._anew(case, place, keeps=False))
+                return await (
+                    self._anew_once(case, place, clock) if keeps else self._anew(case, place, clock, keeps=False)
+                )
+        except _Crowded:
+            raise NotCompacted(Outcome.DEADLINE, f"others were compacted for longer than {MOST_WAIT:g} s") from None
         except TimeoutError:
             why = f"it took longer than {self._settings.deadline:g} s"
             raise NotCompacted(Outcome.DEADLINE, why) from None
@@ -179,28 +188,30 @@ class Compactor:
 
     # --- a new plan
 
-    async def _anew_once(self, case: Case, place: _Place) -> Compacted:
+    async def _anew_once(self, case: Case, place: _Place, clock: asyncio.Timeout) -> Compacted:
         """A new plan; or, behind a request of the same conversation that makes one, the checkpoint that it leaves."""
         name = conversation_of(case.request), case.card.key
         turn = self._anew_now.setdefault(name, asyncio.Lock())
         behind = turn.locked()
-        async with turn:
+        async with _waited_for(turn, clock):
             reused = None
             if behind:
                 place = await self._place(case)
                 reused = await self._reused(case, place, keeps=True)
-            return reused if reused is not None else await self._anew(case, place, keeps=True)
+            return reused if reused is not None else await self._anew(case, place, clock, keeps=True)
 
-    async def _anew(self, case: Case, place: _Place, *, keeps: bool) -> Compacted:
+    async def _anew(self, case: Case, place: _Place, clock: asyncio.Timeout, *, keeps: bool) -> Compacted:
         if keeps and self._preview is not None and not self._preview.expired():
             self._preview.reschedule(0.0)  # long ago: it gives way at once; one that is about to cannot be told again
-        done, request, count = await self._planned(case, await self._measured(case))
+        done, request, count = await self._planned(case, await self._measured(case), clock)
         if keeps:
             await self._keep(place.name, case.card.key, done)
             await self._checkpoints.keep_checkpoint(place.name, case.card.key, done.checkpoint)
         return Compacted(request, count, Outcome.NEW, done.replaced)
 
-    async def _planned(self, case: Case, terms: Terms) -> tuple[Made, InferenceRequest, PromptCount]:
+    async def _planned(
+        self, case: Case, terms: Terms, clock: asyncio.Timeout
+    ) -> tuple[Made, InferenceRequest, PromptCount]:
         """The best of three plans at most: each is counted exactly, and the difference moves the next target.
 
         Raises:
@@ -210,7 +221,7 @@ class Compactor:
         job = {"terms": terms.to_json(), "meanings": self._meanings is not None}
         target, more = terms.target, 0.0
         best: tuple[Made, InferenceRequest, PromptCount] | None = None
-        async with self._turn:
+        async with _waited_for(self._turn, clock):
             for number in range(_ROUNDS):
                 try:
                     if number:
@@ -335,6 +346,35 @@ class Compactor:
             await self._archive.keep(conversation, model, done.originals)
         except ArchiveFailed as failure:
             raise NotCompacted(Outcome.ARCHIVE_FAILED, f"its originals could not be archived: {failure}") from failure
+
+
+class _Crowded(Exception):
+    """Others took the compactor for too long."""
+
+
+@asynccontextmanager
+async def _waited_for(lock: asyncio.Lock, clock: asyncio.Timeout) -> AsyncIterator[None]:
+    """Hold a lock; while it is waited for a compaction's clock stands still.
+
+    Raises:
+        _Crowded: it did not come within `MOST_WAIT`.
+    """
+    now, ends = asyncio.get_running_loop().time, clock.when()
+    since = now()
+    if lock.locked() and ends is not None:
+        clock.reschedule(None)
+        try:
+            async with asyncio.timeout(MOST_WAIT):
+                await lock.acquire()
+        except TimeoutError:
+            raise _Crowded from None
+        clock.reschedule(ends + now() - since)
+    else:
+        await lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _busy(deadline: float) -> Refusal:

@@ -27,7 +27,8 @@ class Compaction(Section):
     deadline: Duration = key(
         4.0,
         "Longest time for one compaction, counting included; then the request is refused as without compaction. "
-        "Loading the model, where its prompts cannot be counted without, is not included.",
+        "Loading the model, where its prompts cannot be counted without, and waiting for other compactions are not "
+        "included.",
         unit="time",
         ge=0.1,
         le=120.0,

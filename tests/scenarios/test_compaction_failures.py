@@ -61,6 +61,30 @@ async def test_a_worker_that_hangs_is_ended_and_delays_nobody() -> None:
 
 
 @pytest.mark.slow
+async def test_who_waits_behind_one_that_hangs_has_the_whole_time_for_its_own() -> None:
+    async with compacting(3_000, compaction={"deadline": "2s"}) as line:
+        await warm(line)
+        os.kill(pid(line), signal.SIGSTOP)
+        hung = asyncio.create_task(chat(line))
+        await until(lambda: worker(line).working)
+        behind = [asyncio.create_task(chat(line, long_talks.long_talk(44, seed))) for seed in (61, 62, 63)]
+        assert_r400(await hung, "messages")
+        assert [(await one).gate("verdict") for one in behind] == ["compact"] * 3
+
+
+async def test_nobody_waits_for_others_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ollama_gate.compaction.compactor.MOST_WAIT", 0.05)
+    async with compacting(3_000) as line:
+        await line.ask("/api/chat", OTHER)
+        async with line.gate.wiring.compactor._turn:
+            refused = assert_r400(await chat(line), "messages")
+        assert refused.facts["compaction"]["outcome"] == "deadline"
+        assert "others were compacted" in refused.facts["compaction"]["why"]
+        line.gate.wiring.pipeline.judge.models_changed()  # forget the refusal
+        assert (await chat(line)).gate("verdict") == "compact"
+
+
+@pytest.mark.slow
 async def test_loading_a_model_is_not_compactions_time() -> None:
     """The renderer's prompts are counted by Ollama's own text, for which the model is loaded."""
     async with compacting(3_000, load_seconds=1.5, compaction={"deadline": "1s"}) as line:
