@@ -47,7 +47,7 @@ async def run(plan: Plan, gate: list[str] | None, gguf: Path | None, record: Rec
         upstream = await stack.enter_async_context(targets.upstream(home, other, gguf))
         if gate is not None and gguf is not None:
             say.print("[dim]a real vocabulary ...[/dim]")
-            await vocabulary.measure(home, measured, upstream.port, gate, record)
+            await vocabulary.measure(home, upstream.port, gate, record)
             say.print("[dim]counting ...[/dim]")
             alone(record, "bench.counting", "--vocabulary", str(gguf))
             say.print("[dim]compacting ...[/dim]")

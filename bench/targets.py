@@ -122,7 +122,7 @@ async def nginx(home: Path, core: int, upstream_port: int) -> AsyncIterator[Targ
 
 @contextlib.asynccontextmanager
 async def gate(
-    home: Path, core: int, upstream_port: int, command: Sequence[str], cache: Path | None = None
+    home: Path, core: int | None, upstream_port: int, command: Sequence[str], cache: Path | None = None
 ) -> AsyncIterator[Target]:
     """The gate as shipped, but for its addresses, its cache and as many slots as there are streams."""
     compileall.compile_dir(Path(ollama_gate.__file__).parent, quiet=1)  # as pip does where it is really installed
@@ -136,7 +136,7 @@ async def gate(
 
 @contextlib.asynccontextmanager
 async def _started(
-    name: str, command: Sequence[str], home: Path, port: int, path: str, core: int, *, paid: bool = True
+    name: str, command: Sequence[str], home: Path, port: int, path: str, core: int | None, *, paid: bool = True
 ) -> AsyncIterator[Target]:
     log = home / f"{name}.out"
     with log.open("wb") as output:

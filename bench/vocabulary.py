@@ -17,16 +17,19 @@ from ollama_gate.tasks import spawn
 _PATIENCE: Final = 60.0
 
 
-async def measure(home: Path, core: int, upstream_port: int, command: Sequence[str], record: Record) -> None:
-    """Show a model to a gate that never saw it, and then to a second one that finds the tokenizer in the cache."""
+async def measure(home: Path, upstream_port: int, command: Sequence[str], record: Record) -> None:
+    """Show a model to a gate that never saw it, and then to a second one that finds the tokenizer in the cache.
+
+    Both have all cores, as where people wait for them.
+    """
     cache = home / "tokenizers-of-a-fresh-gate"
-    async with targets.gate(home, core, upstream_port, command, cache) as fresh:
+    async with targets.gate(home, None, upstream_port, command, cache) as fresh:
         record.add("start to ready", "gate", fresh.ready_seconds)
         record.add("resident at start", "gate", fresh.idle_bytes)
         record.add("vocabulary ready", "gate", await _seen(fresh))
         processes.settled(fresh.pid or 0)
         record.add("resident with vocabulary", "gate", processes.resident_bytes(fresh.pid or 0) - fresh.idle_bytes)
-    async with targets.gate(home, core, upstream_port, command, cache) as second:
+    async with targets.gate(home, None, upstream_port, command, cache) as second:
         record.add("vocabulary ready from cache", "gate", await _seen(second))
         processes.settled(second.pid or 0)
         record.add("resident from cache", "gate", processes.resident_bytes(second.pid or 0) - second.idle_bytes)
