@@ -229,7 +229,7 @@ async def _journal(unit: str, reading: Callable[[], None], since: float) -> Asyn
                 yield chunk
     finally:
         if process.returncode is None:
-            process.terminate()
+            process.kill()  # it has nothing to finish, and one that is stopped would not hear anything gentler
             with contextlib.suppress(ProcessLookupError):
                 await process.wait()
 

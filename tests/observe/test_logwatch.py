@@ -159,6 +159,16 @@ async def test_the_journal_of_a_unit_is_followed_and_its_reader_ended(
         os.kill(int(pid), 0)
 
 
+async def test_a_reader_of_the_journal_that_does_not_want_to_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = f"trap '' TERM; printf '%s' '{CUT}'"
+    journalctl(tmp_path, monkeypatch, says, "case $* in *--follow*) exec sleep 60;; esac")
+    async with asyncio.timeout(20):
+        async with following(watch("journald:ollama")) as one:
+            await until(cut(one, 1))
+
+
 async def test_a_reader_of_the_journal_begins_where_the_one_before_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
