@@ -39,11 +39,16 @@ class Overflow:
 async def overflow_of(answer: Answer) -> Overflow | None:
     """Whether an answer is a refusal for length; its body is read only if it is a small error.
 
-    Reading it takes nothing away: `answer.read()` gives the same bytes again.
+    Its length is told only where the request was not streamed. Reading it takes nothing away: `answer.read()` gives
+    the same bytes again.
+
+    Raises:
+        UpstreamError: the error breaks off.
     """
-    if answer.status not in (400, 500) or answer.length is None or answer.length > _SMALL:
+    if answer.status not in (400, 500) or (answer.length is not None and answer.length > _SMALL):
         return None
-    return understand(await answer.read())
+    body = await answer.read_at_most(_SMALL)
+    return None if body is None else understand(body)
 
 
 def of_a_run(error: str) -> bool:

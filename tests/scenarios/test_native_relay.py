@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from ollama_gate.rehearsal import Rehearsal, Settings
 from support.gate import metric, running_gate
 from support.http import Client, ask
+from support.recorded import recording
 from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, ScriptedOllama, chunk, whole
 
 CHAT = {"model": "llama3.2", "messages": [{"role": "user", "content": "hi"}]}
@@ -148,6 +150,47 @@ async def test_ollamas_own_overflow_becomes_the_gates_refusal() -> None:
     assert reply.status == 400
     assert reply.json["code"] == "context_length_exceeded"
     assert reply.json["error"].startswith("prompt is too long: 9000 tokens > 8191 maximum.")
+
+
+REFUSED_STREAM = HEAD.replace(b"200 OK", b"400 Bad Request").replace(b"; charset=utf-8", b"")
+"""How Ollama refuses what was to be streamed: the length is not told, as in the recorded exchange."""
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions", "/v1/responses", "/v1/messages"])
+async def test_its_overflow_of_what_was_to_be_streamed_does_too(path: str) -> None:
+    recorded = recording("over-chat-truncate-false-stream")
+    body: dict[str, Any] = {"model": "llama3.2", "stream": True, "max_tokens": 9}
+    body["input" if path == "/v1/responses" else "messages"] = CHAT["messages"]
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(REFUSED_STREAM)
+        for piece in recorded.chunks:
+            writer.write(chunk(piece))
+        writer.write(LAST_CHUNK)
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", path, body)
+    assert (reply.status, reply.reason, recorded.status) == (400, "Context Length Exceeded", 400)
+    assert (reply.gate("verdict"), reply.header("x-should-retry")) == ("refuse", "false")
+    assert b"context_length_exceeded" in reply.body
+    assert b"However, your messages resulted in 594 tokens." in reply.body
+
+
+@pytest.mark.parametrize("size", [20, 200_000])
+async def test_another_error_of_what_was_to_be_streamed_comes_back_unchanged(size: int) -> None:
+    error = json.dumps({"error": "context" * size}).encode()
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(REFUSED_STREAM)
+        for start in range(0, len(error), 50_000):
+            writer.write(chunk(error[start : start + 50_000]))
+            await writer.drain()
+        writer.write(LAST_CHUNK)
+
+    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+        reply = await ask(gate.address, "POST", "/api/chat", CHAT)
+    assert reply.complete
+    assert (reply.status, reply.body == error) == (400, True)
 
 
 async def test_other_errors_of_ollamas_come_back_unchanged() -> None:
