@@ -144,9 +144,10 @@ def _decoded_item(value: Any) -> _Item:
             return _Output(text(item, "call_id", _OUTPUT), _parts("output", item.get("output")))
         case "reasoning":
             text(item, "id", _REASONING)
-            for summary in items(item, "summary", _REASONING, "openai.ResponsesReasoningSummary") or ():
-                element(summary, _REASONING, "summary", "openai.ResponsesReasoningSummary")
-            return _Reasoning(text(item, "encrypted_content", _REASONING))
+            kind_of_summary = "openai.ResponsesReasoningSummary"
+            summary = items(item, "summary", _REASONING, kind_of_summary) or ()
+            told = [element(each, _REASONING, "summary", kind_of_summary) for each in summary]
+            return _Reasoning(text(item, "encrypted_content", _REASONING) or _thought(item.get("content"), told))
         case "web_search_call":
             record(item, "action", _SEARCH, "openai.ResponsesWebSearchAction")
             return _Search()
@@ -154,6 +155,15 @@ def _decoded_item(value: Any) -> _Item:
             raise bad_request("input item missing required 'type' field")
         case _:
             raise bad_request(f"unknown input item type: {quoted(kind_of_item)}")
+
+
+def _thought(content: Any, summary: list[Json]) -> str:
+    """Thinking that is not where Ollama looks: all of it, as other servers tell it, else what was told of it."""
+    for parts in (content if isinstance(content, list) else (), summary):
+        texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        if thought := "\n\n".join(each for each in texts if each):
+            return thought
+    return ""
 
 
 def _parts(name: str, value: Any) -> list[_Part]:

@@ -321,6 +321,30 @@ async def test_thinking_that_comes_back_by_its_other_name_is_kept() -> None:
         assert got.json["messages"][1] == {"role": "assistant", "content": "Hi.", "thinking": thought}
 
 
+@pytest.mark.parametrize(
+    ("thought", "kept"),
+    [
+        ({"summary": [{"type": "summary_text", "text": "In short."}]}, "In short."),
+        ({"summary": [], "content": [{"type": "reasoning_text", "text": "At length."}]}, "At length."),
+        (
+            {"summary": [{"text": "In short."}], "content": [{"text": "At length."}, {"text": "And on."}]},
+            "At length.\n\nAnd on.",
+        ),
+        (
+            {"summary": [{"text": "In short."}], "content": [{"text": "At length."}], "encrypted_content": "Ours."},
+            "Ours.",
+        ),
+        ({"summary": [None, {"text": 5}], "content": [7, {"text": None}]}, None),
+        ({"summary": None, "content": "no list"}, None),
+    ],
+)
+async def test_thinking_that_comes_back_in_another_servers_form_is_kept(thought: Any, kept: str | None) -> None:
+    said = {"role": "assistant", "content": "Hi."}
+    body = {**RESPONSES, "input": [*HELLO, {"type": "reasoning", "id": "rs_1", **thought}, said, *HELLO]}
+    _, [got] = await answered("/v1/responses", body, done())
+    assert got.json["messages"][1] == ({**said, "thinking": kept} if kept else said)
+
+
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
 async def test_a_result_has_the_name_of_its_tool(path: str) -> None:
     if path == "/v1/responses":
