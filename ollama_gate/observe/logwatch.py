@@ -21,6 +21,8 @@ from ollama_gate.observe.ollamalog import LOST, LogEvent, LogLine, parse
 JOURNAL: Final = "journald:"
 AGAIN: Final = 5.0
 """Seconds until a log that could not be read is tried again."""
+ANSWERS: Final = 10.0
+"""Seconds within which `journalctl` has to show one line."""
 LOOK: Final = 1.0
 """Seconds between two looks at a file."""
 _CHUNK: Final = 16 * 1024
@@ -88,6 +90,8 @@ class LogWatch:
         self._look = look
         self._never = LOST if passes_v1 else LOST | {LogEvent.PAST_GATE}
         self._told: set[LogEvent] = set()
+        self._stopped_by: str | None = None
+        """The problem that was told last; forgotten when something could be read."""
 
     async def follow(self) -> None:
         """Follow the log until cancelled."""
@@ -111,6 +115,7 @@ class LogWatch:
         lines = Lines()
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:
+                self._stopped_by = None
                 if chunk is None:
                     lines.reset()
                     continue
@@ -122,9 +127,9 @@ class LogWatch:
         self.problem = None
 
     def _stopped(self, problem: str) -> None:
-        if problem != self.problem:
+        if problem != self._stopped_by:
             self._log.warning("ollama's log is not followed", problem=problem)
-        self.problem = problem
+        self.problem = self._stopped_by = problem
 
     def note(self, said: LogLine) -> None:
         """Count what one line says; the first of a kind that should never come is told in the gate's own log."""
@@ -238,7 +243,10 @@ async def _holds_something(unit: str) -> bool:
     """Whether the journal shows anything of a unit; to those who may not read it, it is silently empty."""
     process = await _journalctl("--lines=1", f"--unit={unit}")
     try:
-        said, _ = await process.communicate()
+        async with asyncio.timeout(ANSWERS):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        raise OSError(f"journalctl did not answer within {ANSWERS:g} s") from None
     finally:
         if process.returncode is None:
             process.kill()

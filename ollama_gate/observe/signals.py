@@ -36,7 +36,7 @@ _SAMPLED: Final = 512
 _PROMPT_READ: Final = 200_000
 """Characters of a system prompt in which the place of a change is looked for."""
 _PROMPT_LINES: Final = 255
-"""Lines of it that are hashed by themselves; what follows is hashed as one."""
+"""Lines and sentences of it that are hashed by themselves; what follows is hashed as one."""
 _CHARS_PER_TOKEN: Final = 4.0
 """For tokens of a conversation that Ollama has not counted yet."""
 _LATER_BYTES: Final = 150
@@ -311,10 +311,10 @@ def _broken(old: _Line, new: _Line, at: int, least: int) -> Signal | None:
 
 
 def _by_line(message: Message) -> tuple["array[int]", "array[int]"]:
-    """A hash and the length of each line of a system prompt; nothing of another message."""
+    """A hash and the length of each line and sentence of a system prompt; nothing of another message."""
     if message.get("role") != "system":
         return array("q"), array("I")
-    lines = (message.get("content") or "")[:_PROMPT_READ].split("\n", _PROMPT_LINES)
+    lines = (message.get("content") or "")[:_PROMPT_READ].replace(". ", ".\n").split("\n", _PROMPT_LINES)
     return array("q", map(hash, lines)), array("I", map(len, lines))
 
 

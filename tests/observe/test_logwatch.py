@@ -196,6 +196,24 @@ async def test_a_journal_that_shows_nothing_is_told(tmp_path: Path, monkeypatch:
         await until(told_that(one, "is that its name"))
 
 
+async def test_a_reader_that_ends_again_and_again_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written_log: io.StringIO
+) -> None:
+    said = tmp_path / "said"
+    journalctl(tmp_path, monkeypatch, f"case $* in *--follow*) echo >> {said};; *) echo x;; esac")
+    monkeypatch.setattr(logwatch, "AGAIN", 0.01)
+    async with following(watch("journald:ollama")):
+        await until(lambda: said.exists() and said.read_text().count("\n") >= 3)
+    assert written_log.getvalue().count("is not followed") == 1
+
+
+async def test_a_journalctl_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journalctl(tmp_path, monkeypatch, "exec sleep 60")
+    monkeypatch.setattr(logwatch, "ANSWERS", 0.05)
+    async with following(watch("journald:ollama")) as one:
+        await until(told_that(one, "did not answer"))
+
+
 def test_a_cut_prompt_is_an_alert_that_is_written_once(written_log: io.StringIO) -> None:
     assert watch("x").alert is None
     one = watch("x")

@@ -79,8 +79,19 @@ def test_a_change_before_what_was_evaluated_is_a_prefix_break_with_its_tokens() 
     assert look is not None
     [broken] = look.signals
     assert (broken.kind, broken.where) == (SignalKind.PREFIX_BREAK, "messages[0]")
-    lost = sum(len(message["content"]) for message in messages[1:])
-    assert broken.amount == 12_000 * lost // (lost + len(SYSTEM["content"]))
+    behind = sum(len(message["content"]) for message in messages[1:])
+    lost = behind + 255 * len("You fix builds.")  # sentences that are told apart; the rest of them is one text
+    assert broken.amount == 12_000 * lost // (behind + len(SYSTEM["content"]))
+
+
+@pytest.mark.parametrize("end", ["\n", ". ", ".\n\n"])
+def test_a_clock_at_the_head_of_a_system_prompt_breaks_the_prefix_however_that_is_written(end: str) -> None:
+    book, rules = SignalBook(Signals()), f"Do not break what works{end}" * 300
+    at_ten, later = ({"role": "system", "content": f"It is {time}{end}{rules}"} for time in ("10:00", "10:01"))
+    book.look(chat(at_ten, *exchange(0), *exchange(1)[:1]), 0.0)
+    look = book.look(chat(later, *exchange(0), *exchange(1), *exchange(2)[:1]), 60.0)
+    assert look is not None
+    assert [(signal.kind, signal.where) for signal in look.signals] == [(SignalKind.PREFIX_BREAK, "messages[0]")]
 
 
 LONG = "".join(f"Rule {number}: do not break what works, and say what you have done.\n" for number in range(250))
