@@ -7,11 +7,12 @@ configuration cannot be used; 3 the gate or Ollama gave no answer.
 import gc
 import importlib
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from ollama_gate import __version__
+from ollama_gate.cli.stdout import guarded
 from ollama_gate.errors import ConfigError
 
 FINDINGS: Final = 1
@@ -44,6 +45,11 @@ class Unusable(click.ClickException):
 
 class Commands(click.Group):
     """The commands, each imported from the module of its name only when it is needed."""
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """As click's, its help and version included; output that cannot be written is an answer, not a traceback."""
+        with guarded():
+            return super().main(*args, **more)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         """Names, in the order of the help."""
