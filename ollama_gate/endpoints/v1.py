@@ -7,6 +7,7 @@ from aiohttp import web
 
 from ollama_gate.dialects import anthropic, openai, responses
 from ollama_gate.dialects.lane import Parse
+from ollama_gate.errors import Refusal, Refused
 from ollama_gate.receive import body_limit, receive
 from ollama_gate.upstream.client import answer_of
 from ollama_gate.wire.folding import fold
@@ -16,11 +17,20 @@ if TYPE_CHECKING:
     from ollama_gate.app import Gate
 
 _MODEL: Final = "/v1/models/"
+_COMPACT: Final = "/v1/responses/compact"
+"""A route of Ollama's main branch (`server/routes.go`, November 2026), not of v0.33: an inference like any other."""
 _COUNTERS: Final[Mapping[str, tuple[frozenset[str], Parse, Callable[[int], bytes]]]] = {
     anthropic.COUNT_PATH: (anthropic.FIELDS, anthropic.parse_count, anthropic.counted),
     responses.COUNT_PATH: (responses.FIELDS, responses.parse, responses.counted),
 }
 """Fields, parser and answer of each route that only counts."""
+_UNGUARDED: Final = Refusal(
+    501,
+    "route_not_guarded",
+    f"{_COMPACT} is not passed on: an Ollama that has it would run it with a window of its own, and cut the prompt. "
+    "Compact with a request to /v1/responses, or by the client.",
+    type="api_error",
+)
 _JSON: Final = {"Content-Type": "application/json", "Server": "ollama-gate"}
 
 
@@ -41,6 +51,8 @@ async def answer(
     if request.method == "POST" and path in _COUNTERS:
         fields, parse, counted = _COUNTERS[path]
         return _answer(counted(await _count(gate, request, fields, parse, caller)))
+    if request.method == "POST" and path == _COMPACT:
+        raise Refused(_UNGUARDED)
     return None
 
 

@@ -88,6 +88,13 @@ async def test_without_ollama_there_is_no_count(path: str) -> None:
     assert reply.json["error"]["message"]
 
 
+async def test_an_inference_that_is_not_guarded_yet_is_not_passed_on() -> None:
+    async with front() as line:
+        reply = await line.ask("/v1/responses/compact", {"model": MODEL, "input": "Hello."})
+        assert not line.got()
+    assert (reply.status, reply.json["error"]["code"]) == (501, "route_not_guarded")
+
+
 async def test_a_count_takes_no_slot() -> None:
     """Claude Code asks for a dozen while its turn runs."""
     body = claude_code("llama3.2", "Hello.")
