@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ollama_gate.catalog.names import display
 from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
+from ollama_gate.cli.answers import mappings, whole
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.output import wide, write_json
 from ollama_gate.cli.running import Named, Running, gate_options, message
@@ -131,10 +132,12 @@ def counter(running: Running, model: str) -> Callable[[Sequence[str]], list[int]
             status, answer = running.ask("/gate/count?detail=1", json.dumps(body).encode(), within=120.0)
             if status != 200:
                 raise Unusable(f"{running.url} answers {status}: {message(answer)}")
-            shares = answer.get("per_message")
-            if not isinstance(shares, list) or len(shares) != len(chunk):
+            each = [
+                tokens for share in mappings(answer, "per_message") if (tokens := whole(share, "tokens")) is not None
+            ]
+            if len(each) != len(chunk):
                 raise NoAnswer(f"{running.url} does not know the tokens of {model}: leave --model out for an estimate")
-            known.update(zip(chunk, (int(share["tokens"]) for share in shares), strict=True))
+            known.update(zip(chunk, each, strict=True))
         return [known[text] for text in texts]
 
     return count
@@ -147,9 +150,9 @@ def _estimates(texts: Sequence[str]) -> list[int]:
 def _windows(config: Config, running: Running) -> list[tuple[str, int, int]]:
     """Model, window and budget: as the running gate has them, else as the configuration says."""
     try:
-        models = running.status()["models"]
-        chats = [row for row in models if row.get("window") and not row.get("embed_limit")]
-        rows = [(str(row["name"]), row["window"], row["budget"]) for row in chats]
+        chats = [row for row in mappings(running.status(), "models") if not row.get("embed_limit")]
+        told = [(str(row.get("name", "")), whole(row, "window"), whole(row, "budget")) for row in chats]
+        rows = [(name, window, budget) for name, window, budget in told if window and budget is not None]
     except (NoAnswer, Unusable):
         rows = []
     if not rows:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
-from ollama_gate.cli.answers import mapping, mappings
+from ollama_gate.cli.answers import mapping, mappings, whole
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Named, Running, gate_options, message
@@ -210,11 +210,10 @@ def bar(parts: Mapping[str, Any], tokens: int, budget: int, window: int) -> Text
     for number, style in split:
         total += number
         line.append("█" * (min(_BAR, -(-total * _BAR // scale)) - len(line)), style=style)
-    line.append("░" * (budget * _BAR // scale - len(line)), style="green")
+    line.append("░" * (min(budget, scale) * _BAR // scale - len(line)), style="green")
     line.append("·" * (window * _BAR // scale - len(line)), style="dim")
     return line
 
 
 def _number(holder: Mapping[str, Any], name: str) -> int:
-    value = holder.get(name)
-    return value if isinstance(value, int) and value > 0 else 0
+    return whole(holder, name) or 0

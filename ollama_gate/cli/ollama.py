@@ -10,7 +10,7 @@ from rich.progress import track
 from ollama_gate.catalog.card import ModelCard, card_from_show
 from ollama_gate.catalog.names import canonical, is_cloud, is_valid
 from ollama_gate.cli import NoAnswer
-from ollama_gate.cli.answers import mappings
+from ollama_gate.cli.answers import mappings, whole
 from ollama_gate.cli.ask import ask
 from ollama_gate.cli.findings import Finding, Level, Resident, Seen
 from ollama_gate.cli.running import Front
@@ -74,13 +74,13 @@ def _resident(url: str) -> tuple[tuple[Resident, ...], str]:
         return (), f"{asked} answers {status}"
     rows = mappings(told, "models")
     resident = tuple(
-        Resident(name, _number(row, "context_length"), _number(row, "size_vram") or 0, _number(row, "size") or 0)
+        Resident(name, whole(row, "context_length"), whole(row, "size_vram") or 0, whole(row, "size") or 0)
         for row in rows
         if (name := _name(row))
     )
     listed = told.get("models") if isinstance(told, dict) else None
-    whole = isinstance(listed, list) and len(listed) == len(resident)
-    return resident, "" if whole else f"{asked} answers with something that is no list of models"
+    read = isinstance(listed, list) and len(listed) == len(resident)
+    return resident, "" if read else f"{asked} answers with something that is no list of models"
 
 
 def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:
@@ -90,17 +90,12 @@ def _card(url: str, row: Mapping[str, Any]) -> ModelCard | None:
     status, told = ask(f"{url}/api/show", json.dumps({"model": name}).encode())
     if status != 200 or not isinstance(told, dict):
         return None  # removed between the two questions, or broken: Ollama would not run it either
-    return card_from_show(canonical(name), name, str(row.get("digest", "")), told, size=_number(row, "size") or 0)
+    return card_from_show(canonical(name), name, str(row.get("digest", "")), told, size=whole(row, "size") or 0)
 
 
 def _name(row: Mapping[str, Any]) -> str:
     name = row.get("name")
     return name if isinstance(name, str) and is_valid(name) else ""
-
-
-def _number(row: Mapping[str, Any], name: str) -> int | None:
-    value = row.get(name)
-    return value if isinstance(value, int) else None
 
 
 def _get(url: str, path: str) -> Any:

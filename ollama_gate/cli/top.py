@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ollama_gate.cli import NoAnswer
-from ollama_gate.cli.answers import mapping, mappings
+from ollama_gate.cli.answers import mapping, mappings, seconds, whole
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.output import wide, write_json
 from ollama_gate.cli.running import Named, Running, gate_options
@@ -74,12 +74,12 @@ def _head(status: Mapping[str, Any]) -> Iterator[Text]:
     up = bool(upstream.get("up"))
     yield Text.assemble(
         ("ollama-gate ", "bold"),
-        f"{status.get('version', '')}, up {_time(status.get('uptime_seconds'))}   Ollama ",
+        f"{status.get('version', '')}, up {_time(seconds(status, 'uptime_seconds'))}   Ollama ",
         (f"{upstream.get('version') or ''} {'answers' if up else 'does not answer'}", "green" if up else "bold red"),
         f" at {upstream.get('url', '')}",
     )
     memory = mapping(status, "memory")
-    held, limit = memory.get("held") or 0, memory.get("limit")
+    held, limit = whole(memory, "held") or 0, whole(memory, "limit")
     told = f"memory {in_gib(held)}"
     if not limit:
         yield Text(f"{told}, no limit")
@@ -97,24 +97,24 @@ def _models(status: Mapping[str, Any]) -> Table:
     for model in mappings(status, "models"):
         slots, memory, counts = mapping(model, "slots"), mapping(model, "memory"), mapping(model, "counts")
         waiting = slots.get("waiting") or 0
-        booked = memory.get("booked") or 0
+        booked = whole(memory, "booked") or 0
         rung = counts.get("rung")
         table.add_row(
             Text(str(model.get("name", "")), style="bold"),
-            str(memory.get("stage", "")),
-            _number(model.get("window")),
-            _number(model.get("embed_limit") or model.get("budget")),
-            f"{slots.get('running', 0)}/{slots.get('total', 0)}" if slots else "",
+            Text(str(memory.get("stage", ""))),
+            _number(whole(model, "window")),
+            _number(whole(model, "embed_limit") or whole(model, "budget")),
+            Text(f"{slots.get('running', 0)}/{slots.get('total', 0)}" if slots else ""),
             Text(str(waiting or ""), style="yellow"),
-            _time(slots.get("oldest_wait_seconds")),
+            _time(seconds(slots, "oldest_wait_seconds")),
             in_gib(booked) if booked else "",
-            Text(rung or "none yet", style="green" if rung == "exact" else "dim"),
+            Text(str(rung or "none yet"), style="green" if rung == "exact" else "dim"),
         )
     return table
 
 
 def _requests(status: Mapping[str, Any]) -> RenderableType:
-    requests = sorted(mappings(status, "requests"), key=lambda one: -(one.get("seconds") or 0))
+    requests = sorted(mappings(status, "requests"), key=lambda one: -(seconds(one, "seconds") or 0))
     if not requests:
         return Text("no request under way", style="dim")
     table = _table("request", "route", "model", "phase", "prompt", "for", "signals")
@@ -124,9 +124,9 @@ def _requests(status: Mapping[str, Any]) -> RenderableType:
             Text(str(one.get("id", ""))),
             Text(str(one.get("route", ""))),
             Text(str(one.get("model") or "").rpartition("/")[2]),
-            str(one.get("phase", "")),
-            _number(one.get("prompt_tokens")),
-            _time(one.get("seconds")),
+            Text(str(one.get("phase", ""))),
+            _number(whole(one, "prompt_tokens")),
+            _time(seconds(one, "seconds")),
             Text(signals, style="yellow"),
         )
     return table
@@ -145,14 +145,14 @@ def _table(*titles: str) -> Table:
     return table
 
 
-def _number(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else ""
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
 
 
-def _time(seconds: Any) -> str:
-    if not isinstance(seconds, int | float):
+def _time(passed: float | None) -> str:
+    if passed is None:
         return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
+    if passed < 60:
+        return f"{passed:.1f} s"
+    minutes, hours = int(passed // 60), int(passed // 3600)
     return f"{minutes} min" if hours < 1 else f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} days"
