@@ -96,9 +96,7 @@ def _model(call: Call, form: Mapping[str, Any]) -> tuple[Model, Options]:
 def _runner(call: Call, model: Model, options: Options, form: Mapping[str, Any]) -> Any:
     if call.fault("busy", form["model"]):
         raise StatusError(503, errors.BUSY)
-    keep_alive = form.get("keep_alive")
-    keep_alive = call.service.settings.keep_alive if keep_alive is None else keep_alive
-    return call.service.scheduler.use(model, options, shift=None, keep_alive=keep_alive, entry=call.entry)
+    return call.service.scheduler.use(model, options, shift=None, keep_alive=form.get("keep_alive"), entry=call.entry)
 
 
 def _fit(call: Call, model: Model, runner: Runner, options: Options, text: str, *, truncate: bool) -> list[int]:

@@ -170,12 +170,11 @@ def merged(answers: Sequence[Answer]) -> Answer:
 def _runner(call: Call, model: Model, options: Options, form: Form) -> Any:
     if call.fault("busy", form.get("model") or ""):
         raise StatusError(503, errors.BUSY)
-    keep_alive = form.get("keep_alive")
     return call.service.scheduler.use(
         model,
         options,
         shift=form.get("shift"),
-        keep_alive=call.service.settings.keep_alive if keep_alive is None else keep_alive,
+        keep_alive=form.get("keep_alive"),
         entry=call.entry,
     )
 

@@ -24,12 +24,20 @@ class Scheduler:
     """Loads one model at a time; the others that need a load wait in a bounded queue."""
 
     def __init__(
-        self, *, parallel: int, max_queue: int, max_loaded: int, load_seconds: float, changed: Callable[[], None]
+        self,
+        *,
+        parallel: int,
+        max_queue: int,
+        max_loaded: int,
+        keep_alive: float,
+        load_seconds: float,
+        changed: Callable[[], None],
     ) -> None:
         """Take the settings that Ollama has as environment variables, how long a load takes, and whom to tell."""
         self.parallel = parallel
         self.max_queue = max_queue
         self.max_loaded = max_loaded
+        self.keep_alive = keep_alive
         self.load_seconds = load_seconds
         self.runners: dict[str, Runner] = {}
         """By blob digest."""
@@ -42,16 +50,19 @@ class Scheduler:
 
     @asynccontextmanager
     async def use(
-        self, model: Model, options: Options, *, shift: bool | None, keep_alive: float, entry: Entry
+        self, model: Model, options: Options, *, shift: bool | None, keep_alive: float | None, entry: Entry
     ) -> AsyncIterator[Runner]:
         """A runner that fits the request, loaded if need be, that stays until the block ends.
+
+        Without a `keep_alive` that of the request before holds on (`server/sched.go:useLoadedRunner`).
 
         Raises:
             StatusError: 503 when too many requests wait for a load.
         """
         runner = await self._get(model, options, entry, shift=model.shift if shift is None else shift)
         self._hold(runner)
-        runner.keep_alive = keep_alive
+        if keep_alive is not None:
+            runner.keep_alive = keep_alive
         try:
             yield runner
         finally:
@@ -132,7 +143,7 @@ class Scheduler:
             await oldest.idle.wait()
             self._drop(oldest)
         await asyncio.sleep(self.load_seconds)  # a client that leaves now aborts the load
-        runner = Runner(model, options, shift, self._slots(model))
+        runner = Runner(model, options, shift, self._slots(model), keep_alive=self.keep_alive)
         self.runners[model.blob_digest] = runner
         self.loads[model.name] += 1
         self._changed()

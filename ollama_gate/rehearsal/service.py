@@ -67,6 +67,7 @@ class Service:
             parallel=settings.num_parallel,
             max_queue=settings.max_queue,
             max_loaded=settings.max_loaded_models,
+            keep_alive=settings.keep_alive,
             load_seconds=settings.load_seconds,
             changed=self.journal.changed,
         )

@@ -100,6 +100,17 @@ async def test_keep_alive_expires(upstream: Rehearsal) -> None:
     await upstream.journal.until(lambda _: not upstream.service.scheduler.runners)
 
 
+async def test_a_request_without_keep_alive_leaves_what_the_one_before_has_said(upstream: Rehearsal) -> None:
+    for said, stays in (("1h", 3600.0), (None, 3600.0), (60, 60.0), (None, 60.0)):
+        await chat(upstream, keep_alive=said)
+        [runner] = upstream.service.scheduler.loaded()
+        assert runner.keep_alive == stays
+    await post(upstream, "/api/generate", model="rehearsal", keep_alive=0)
+    await chat(upstream)
+    [runner] = upstream.service.scheduler.loaded()
+    assert runner.keep_alive == upstream.service.settings.keep_alive, "a new load begins with the server's own"
+
+
 async def test_too_many_waiting_loads_are_refused() -> None:
     recorded = recording("busy-native-chat")
     async with Rehearsal(Settings(max_queue=1, load_seconds=0.05)) as upstream:
