@@ -31,6 +31,10 @@ class NoAnswer(click.ClickException):
     exit_code = NO_ANSWER
     word = "no_answer"
 
+    def show(self, file: object = None) -> None:  # noqa: ARG002  click's signature
+        """Write it, with the words of who answered as a terminal may have them."""
+        click.echo(f"Error: {_visible(self.message)}", err=True)
+
 
 class Unusable(click.ClickException):
     """The configuration or an argument cannot be used."""
@@ -40,7 +44,7 @@ class Unusable(click.ClickException):
 
     def show(self, file: object = None) -> None:  # noqa: ARG002  click's signature
         """Write every problem on a line of its own."""
-        click.echo(self.message, err=True)
+        click.echo(_visible(self.message), err=True)
 
 
 class Commands(click.Group):
@@ -101,6 +105,13 @@ def _in_json(error: click.ClickException) -> click.exceptions.Exit:
     word = "usage" if isinstance(error, click.UsageError) else getattr(error, "word", "failed")
     write_json({"error": {"code": word, "message": error.format_message(), "exit_code": error.exit_code}})
     return click.exceptions.Exit(error.exit_code)
+
+
+def _visible(message: str) -> str:
+    """An error's words, in which there may be some of another program or of a file."""
+    from ollama_gate.cli.output import visible  # noqa: PLC0415 - only for a mistake
+
+    return visible(message)
 
 
 def _loaded(module: str) -> ModuleType:

@@ -28,7 +28,8 @@ from ollama_gate.archive.records import (
 )
 from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
 from ollama_gate.cli.options import as_size, as_time, config_option, configuration, json_option
-from ollama_gate.cli.output import write_json
+from ollama_gate.cli.output import visible, write_json
+from ollama_gate.cli.terminal import Terminal
 from ollama_gate.compaction.originals import ArchiveFailed
 from ollama_gate.config import Config
 from ollama_gate.config.archive import archive_url
@@ -72,7 +73,7 @@ def show(hash_: str, path: Path | None, url: str | None, *, as_json: bool) -> No
     if as_json:
         click.echo(orjson.dumps(found[0].told()))
     else:
-        Console(highlight=False).print(*_picture(found[0]), sep="\n", soft_wrap=True)
+        Terminal().print(*_picture(found[0]), sep="\n", soft_wrap=True)
 
 
 @command.command("search")
@@ -109,7 +110,7 @@ def search_command(
     if as_json:
         click.echo(orjson.dumps(found.told()))
     else:
-        console = Console(highlight=False)
+        console = Terminal()
         for match in found.matches:
             head = Text.assemble((match.hash[:16], "bold"), f"  {match.role}  {stamp(match.stored_at)}")
             console.print(head, Text(f"  {visible(match.excerpt)}"), sep="\n", soft_wrap=True)
@@ -223,7 +224,7 @@ def stats(path: Path | None, url: str | None, *, as_json: bool) -> None:
     if as_json:
         write_json(told)
         return
-    console = Console(highlight=False)
+    console = Terminal()
     console.print(Text(told["archive"], style="bold"), soft_wrap=True)
     table = Table.grid(padding=(0, 2, 0, 0))
     for name in ("messages", "conversations", "checkpoints"):
@@ -335,16 +336,6 @@ def _picture(message: Message) -> Iterator[Text]:
 
 
 _ORDER: Final = {"thinking": 0, "content": 1}
-
-
-def visible(text: str) -> str:
-    """A text that a terminal shows and does not obey: control characters as their pictures."""
-    return "".join(char if char in "\n\t" or char.isprintable() else _control(char) for char in text)
-
-
-def _control(char: str) -> str:
-    code = ord(char)
-    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"\\u{code:04x}"
 
 
 def _mib(size: int) -> str:

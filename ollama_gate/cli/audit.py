@@ -17,9 +17,10 @@ from ollama_gate.catalog.names import display
 from ollama_gate.cli import FINDINGS, NoAnswer, Unusable
 from ollama_gate.cli.answers import mappings, whole
 from ollama_gate.cli.options import config_option, configuration, json_option
-from ollama_gate.cli.output import wide, write_json
+from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Named, Running, gate_options, message
 from ollama_gate.cli.sections import CORE, UNIT, Repeated, Section, Unit, changing, repeated, sections, slug, split
+from ollama_gate.cli.terminal import wide
 from ollama_gate.config import Config
 from ollama_gate.policies import Policies
 

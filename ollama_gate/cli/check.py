@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +15,7 @@ from ollama_gate.cli.ollama import try_to_look
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Front, Named, front, gate_options
+from ollama_gate.cli.terminal import Terminal
 from ollama_gate.config import Config
 
 _ALIKE: Final = 5
@@ -82,7 +82,7 @@ def archived(config: Config) -> list[Finding]:
 
 def show(findings: list[Finding], before: Front, seen: Seen | None) -> None:
     """Write findings for people, those that are put right alike together."""
-    console = Console(highlight=False)
+    console = Terminal()
     console.print(Text(f"configuration  {before.file or 'defaults (there is no file)'}"))
     if seen:
         console.print(Text(f"Ollama         {before.url}, version {seen.version}, {len(seen.cards)} local models"))

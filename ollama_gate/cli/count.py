@@ -17,6 +17,7 @@ from ollama_gate.cli.answers import mapping, mappings, whole
 from ollama_gate.cli.options import config_option, configuration, json_option
 from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Named, Running, gate_options, message
+from ollama_gate.cli.terminal import Terminal
 
 _BAR: Final = 60
 _SHOWN: Final = 10
@@ -93,7 +94,7 @@ def _with_progress(files: tuple[BinaryIO, ...]) -> Iterable[BinaryIO]:
 
 
 def _print(answers: list[tuple[str, dict[str, Any]]]) -> None:
-    console = Console(highlight=False)
+    console = Terminal()
     for name, answer in answers:
         if len(answers) > 1:
             console.print(Text(name, style="bold underline"))

@@ -17,7 +17,7 @@ from ollama_gate.cli.diagnosis import diagnose, heard
 from ollama_gate.cli.findings import Finding, Level, Seen, examine, in_order, must_be_put_right
 from ollama_gate.cli.ollama import try_to_look
 from ollama_gate.cli.options import config_option, configuration, json_option
-from ollama_gate.cli.output import write_json
+from ollama_gate.cli.output import visible, write_json
 from ollama_gate.cli.running import Front, Named, Running, front, gate_options
 from ollama_gate.cli.surroundings import look_around
 from ollama_gate.config import Config
@@ -87,7 +87,7 @@ def command(
     else:
         show(findings, before, seen)
         for line in ([f"Ollama's environment was read from {around.source}"] if around.source else []) + good:
-            click.echo(line)
+            click.echo(visible(line))
     ctx.exit(code)
 
 

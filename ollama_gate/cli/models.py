@@ -18,8 +18,9 @@ from ollama_gate.catalog.versions import Features
 from ollama_gate.cli.findings import Seen
 from ollama_gate.cli.ollama import must_look
 from ollama_gate.cli.options import config_option, json_option
-from ollama_gate.cli.output import wide, write_json
+from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Named, front, gate_options
+from ollama_gate.cli.terminal import wide
 from ollama_gate.config import Config
 from ollama_gate.config.units import format_size, in_gib
 from ollama_gate.policies import Policies

@@ -1,12 +1,8 @@
-"""What commands write: JSON for programs, and tables for people."""
+"""What commands write: JSON for programs, and text that a terminal shows and does not obey."""
 
 import json
-from typing import TYPE_CHECKING
 
 import click
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def write_json(value: object) -> None:
@@ -14,9 +10,13 @@ def write_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def wide() -> "Console":
-    """The terminal; a file or pipe takes long lines, so that tables keep their shape there."""
-    from rich.console import Console  # noqa: PLC0415 - not for those that write JSON only
+def visible(text: str) -> str:
+    """A text that a terminal shows and does not obey: control characters as their pictures."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in "\n\t" or char.isprintable() else _control(char) for char in text)
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=120)
+
+def _control(char: str) -> str:
+    code = ord(char)
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"\\u{code:04x}"

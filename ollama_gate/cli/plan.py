@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +20,7 @@ from ollama_gate.cli.ollama import must_look
 from ollama_gate.cli.options import as_size, config_option, json_option
 from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Front, Named, front, gate_options
+from ollama_gate.cli.terminal import Terminal
 from ollama_gate.config.model import MIB
 from ollama_gate.config.units import format_size, in_gib
 
@@ -80,7 +80,7 @@ def command(
         head = {"upstream": before.url, "upstream_from": before.gate or "configuration", "memory_from": limit_from}
         write_json({**head, **_told(planner, devices, plans, unknown)})
     else:
-        console = Console(highlight=False)
+        console = Terminal()
         console.print(Text(f"Ollama at {before.url}, {before.source}", style="dim"))
         if limit_from == "machine":
             told = f"memory.limit is not set: {in_gib(limit)} is this machine's memory less memory.reserve"
@@ -119,7 +119,7 @@ def _told(planner: Planner, gpus: int, plans: list[ModelPlan], unknown: dict[str
 
 
 def _print(
-    console: Console, planner: Planner, host_cache: int, plans: list[ModelPlan], unknown: dict[str, str]
+    console: Terminal, planner: Planner, host_cache: int, plans: list[ModelPlan], unknown: dict[str, str]
 ) -> None:
     what = "host memory included" if planner.counts_host else "on the GPU"
     size = format_size(planner.limit) if planner.limit % MIB == 0 else in_gib(planner.limit)

@@ -14,8 +14,9 @@ from rich.text import Text
 from ollama_gate.cli import NoAnswer
 from ollama_gate.cli.answers import mapping, mappings, seconds, whole
 from ollama_gate.cli.options import config_option, configuration, json_option
-from ollama_gate.cli.output import wide, write_json
+from ollama_gate.cli.output import write_json
 from ollama_gate.cli.running import Named, Running, gate_options
+from ollama_gate.cli.terminal import wide
 from ollama_gate.config.units import in_gib
 
 _BAR: Final = 40

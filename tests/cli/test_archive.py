@@ -14,7 +14,7 @@ from sqlalchemy import update
 from ollama_gate.archive.schema import message
 from ollama_gate.archive.store import Store
 from ollama_gate.cli import main
-from ollama_gate.cli.archive import visible
+from ollama_gate.cli.output import visible
 from ollama_gate.compaction.originals import original_of
 from ollama_gate.config.archive import SQLITE
 from support.archives import Clock, opened, store_in, talk
