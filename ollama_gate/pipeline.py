@@ -138,7 +138,10 @@ class Pipeline:
             turn.phase = _QUEUED
             lease = self._admission.lease(card, judged.applied, client, inference.control, priority=priority)
             if (waiting := lease.enter()) is not None:
-                await waiting
+                try:
+                    await waiting
+                finally:
+                    turn.wait_seconds = lease.waited
             try:
                 turn.wait_seconds = lease.waited
                 sending = self._send(request, inference, body, stand_ins, judged, turn, lease=lease)

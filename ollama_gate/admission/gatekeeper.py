@@ -42,8 +42,11 @@ class Lease(Ticket, Hold):
         turn = self.gatekeeper.admit(self)
         return None if turn is None else self._wait(turn)
 
-    async def _wait(self, turn: Awaitable[float]) -> None:
-        self.waited = await turn
+    async def _wait(self, turn: Awaitable[None]) -> None:
+        try:
+            await turn
+        finally:  # who is refused, or leaves, has waited too
+            self.waited = self.gatekeeper.seconds_since(self.arrived)
 
     def leave(self) -> None:
         """Free everything."""
@@ -138,8 +141,8 @@ class Gatekeeper:
         lease.gatekeeper, lease.outcome, lease.waited = self, _LEFT, 0.0
         return lease
 
-    def admit(self, ticket: Ticket) -> Awaitable[float] | None:
-        """Let a ticket in: None when it may run at once, else what gives the seconds that it waited.
+    def admit(self, ticket: Ticket) -> Awaitable[None] | None:
+        """Let a ticket in: None when it may run at once, else what is to be waited for.
 
         Raises:
             Refused: it may not, at once or after waiting.
@@ -155,9 +158,13 @@ class Gatekeeper:
         turn = self._turns[ticket] = asyncio.get_running_loop().create_future()
         if self._timer is None:
             self._set_timer(now)
-        return self._turn(ticket, turn, now)
+        return self._turn(ticket, turn)
 
-    async def _turn(self, ticket: Ticket, turn: asyncio.Future[Refusal | None], since: float) -> float:
+    def seconds_since(self, moment: float) -> float:
+        """How long ago a moment of the gatekeeper's clock was."""
+        return self._clock() - moment
+
+    async def _turn(self, ticket: Ticket, turn: asyncio.Future[Refusal | None]) -> None:
         try:
             refusal = await turn
         except asyncio.CancelledError:
@@ -165,7 +172,6 @@ class Gatekeeper:
             raise
         if refusal is not None:
             raise Refused(refusal)
-        return self._clock() - since
 
     def _withdraw(self, ticket: Ticket) -> None:
         """The client went while its request waited, perhaps at the very moment of its turn."""

@@ -165,8 +165,10 @@ class SharedHold(Hold):
         return self._enter()
 
     async def _enter(self) -> None:
-        await self._lease.__aenter__()
-        self.waited = self._lease.waited
+        try:
+            await self._lease.__aenter__()
+        finally:
+            self.waited = self._lease.waited
         try:
             await self._runners.enter(self)
         except BaseException:

@@ -1,6 +1,8 @@
 """Slots and memory over sockets: who runs, who waits, who is refused, and what is shown of it."""
 
 import asyncio
+import io
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,6 +10,7 @@ from typing import Any
 
 from ollama_gate.app import Gate
 from ollama_gate.rehearsal import Rehearsal, Settings
+from ollama_gate.rehearsal.faults import Fault
 from ollama_gate.rehearsal.models import Model
 from ollama_gate.tasks import spawn
 from support.gate import looked, metric, running_gate
@@ -188,6 +191,22 @@ async def test_whoever_waits_for_memory_is_refused_when_its_time_is_over() -> No
         assert late.json["details"]["waits_for"] == "memory"
         assert int(late.header("Retry-After") or 0) >= 1
         running.cancel()
+
+
+async def test_how_long_somebody_waited_in_vain_is_told_too(written_log: io.StringIO) -> None:
+    async with line(queue={"deadline": 0.3}) as on:
+        assert (await on.ask("alpha")).status == 200
+        await on.compared("alpha")
+        before = on.metric("wait_seconds_count", "alpha")
+        on.ollama.service.faults.active.append(Fault("hang", path="/api/chat", times=1))
+        stuck = await on.stuck("alpha")
+        late = await on.ask("alpha")
+        assert (late.status, late.json["code"]) == (503, "queue_timeout")
+        assert float(dict(late.headers)["x-ollama-gate-wait"]) >= 0.3
+        assert on.metric("wait_seconds_count", "alpha") == before + 1
+        [told] = [row for row in map(json.loads, written_log.getvalue().splitlines()) if row.get("code")]
+        assert told["wait_seconds"] >= 0.3
+        stuck.cancel()
 
 
 async def test_by_policy_what_does_not_fit_now_is_refused_with_what_would() -> None:
