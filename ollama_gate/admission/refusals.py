@@ -8,7 +8,7 @@ import math
 
 from ollama_gate.admission.holdings import DoesNotFit
 from ollama_gate.admission.queue import LONGEST_RETRY
-from ollama_gate.config.units import in_gib
+from ollama_gate.config.units import in_gib, told_apart
 from ollama_gate.errors import Refusal, UpstreamError
 
 
@@ -70,11 +70,8 @@ def memory_unknown(failure: UpstreamError) -> Refusal:
 def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: float) -> Refusal:
     """The model's load would pass the memory limit."""
     ever = why.ever
-    within = (
-        f"only {in_gib(why.free)} of the limit of {in_gib(why.limit)} is free"
-        if ever
-        else f"the limit is {in_gib(why.limit)}"
-    )
+    needed, limit, *rest = told_apart(why.needed, why.limit, *([why.free] if ever else []))
+    within = f"only {rest[0]} of the limit of {limit} is free" if ever else f"the limit is {limit}"
     headers = {}
     if ever:
         soon = 30 if why.retry_at is None else max(1, min(math.ceil(why.retry_at - now), LONGEST_RETRY))
@@ -84,7 +81,7 @@ def does_not_fit(model: str, num_ctx: int, slots: int, why: DoesNotFit, now: flo
     return Refusal(
         503,
         "model_does_not_fit",
-        f"{model} cannot be loaded: with a window of {num_ctx} and {_slots(slots)} it takes {in_gib(why.needed)}, "
+        f"{model} cannot be loaded: with a window of {num_ctx} and {_slots(slots)} it takes {needed}, "
         f"and {within}. {_advice(why)}",
         type="overloaded_error" if ever else "api_error",
         reason="Model Does Not Fit",

@@ -61,6 +61,11 @@ def test_what_only_old_prompts_keep_from_fitting_names_the_two_settings() -> Non
     assert "No num_ctx makes it fit" in refusals.does_not_fit("m", 8192, 1, too_large, 0.0).message
 
 
+def test_what_is_a_little_too_large_is_seen_to_be_so() -> None:
+    why = DoesNotFit(10 * GIB + 2**25, 10 * GIB, 10 * GIB, 0, 0)
+    assert "takes 10.03 GiB, and the limit is 10.00 GiB" in refusals.does_not_fit("m", 8192, 1, why, 0.0).message
+
+
 def test_what_never_fits_is_said_so() -> None:
     refusal = refusals.does_not_fit("m", 131072, 1, DoesNotFit(11 * GIB, 10 * GIB, 4 * GIB, 0, 8192), 0.0)
     assert refusal.message.endswith(
