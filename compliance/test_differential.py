@@ -139,7 +139,7 @@ def same(name: str, answer: httpx2.Response) -> Any:
     """An answer as it is compared."""
     if answer.status_code != 200:
         told = answer.json()
-        return {key: value for key, value in told.items() if key not in _EXTRA}
+        return {key: "-" if key == "request_id" else value for key, value in told.items() if key not in _EXTRA}
     text = _TIMES.sub(r'"\1":0', _IDS.sub(r'"\1":"-"', answer.text))
     text = DIFFERENCES.get(name, str)(text)
     return text if "event-stream" in answer.headers["content-type"] else json.loads(text)

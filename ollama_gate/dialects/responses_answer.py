@@ -87,14 +87,16 @@ class ResponsesWriter:
     def error(self, status: int, message: str, code: str | None = None) -> bytes:
         """`response.failed`, which ends the stream without `response.completed`.
 
-        Codex reads its code as that of a refusal, `context_length_exceeded` among them.
+        Codex reads its code as that of a refusal, `context_length_exceeded` among them. What fails between the gate and
+        Ollama is a `server_error`, as OpenAI's list of these codes has it.
         """
         if self._over:
             return b""
         events = b"" if self._started else self._start()
         self._over = True
-        told = code or ("rate_limit_exceeded" if status == 429 else "server_error")
-        outcome = Outcome("failed", self._output, error={"code": told, "message": message})
+        if code is None or code.startswith("upstream_"):
+            code = "rate_limit_exceeded" if status == 429 else "server_error"
+        outcome = Outcome("failed", self._output, error={"code": code, "message": message})
         return events + self._event("response.failed", {"response": self._response.streamed(outcome)})
 
     def finish(self) -> bytes | None:

@@ -295,6 +295,19 @@ def test_a_percent_sign_in_a_name_does_no_harm() -> None:
     assert next(data["delta"] for name, data in events(sent) if name.endswith("text.delta")) == "50%s"
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("upstream_broken", "server_error"),
+        (None, "server_error"),
+        ("context_length_exceeded", "context_length_exceeded"),
+    ],
+)
+def test_a_failure_is_told_by_a_code_that_clients_know(code: str | None, told: str) -> None:
+    sent = list(events(writer_for(RESPONSES, HELLO).error(502, "no", code).decode()))
+    assert sent[-1][1]["response"]["error"]["code"] == told
+
+
 def test_the_completion_time_is_that_of_the_last_chunk() -> None:
     sent = list(events(streamed(RESPONSES, HELLO, said("x"), done(created_at="2026-11-30T08:20:45.5Z"))))
     assert sent[-1][1]["response"]["completed_at"] == 1796026845
