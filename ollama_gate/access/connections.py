@@ -101,17 +101,9 @@ class ClientRequest(web.BaseRequest):
     keep_alive = False
     content: StreamReader = EMPTY_PAYLOAD
 
-    def __init__(
-        self,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: web.RequestHandler,
-        writer: AbstractStreamWriter,
-        task: "asyncio.Task[None]",
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def __init__(self, message: RawRequestMessage, payload: StreamReader, *rest: Any) -> None:
         """Take over what was read of a request, as aiohttp gives it."""
-        super().__init__(message, payload, protocol, writer, task, loop)
+        super().__init__(message, payload, *rest)
         self.method = message.method
         self.headers = message.headers
         self.raw_headers = message.raw_headers

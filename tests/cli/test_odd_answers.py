@@ -21,13 +21,10 @@ from ollama_gate.cli.surroundings import Surroundings
 from ollama_gate.cli.top import screen
 from ollama_gate.config import Config
 from support.shows import PUBLISHED
+from support.statuses import HEAD
 
 STATUS: dict[str, Any] = {
-    "version": "1.0",
-    "uptime_seconds": 4000,
-    "upstream": {"up": False, "url": "http://x", "version": "0.33.1", "warning": None},
-    "memory": {"held": 3 * 2**30, "limit": 2 * 2**30},
-    "alerts": [{"level": "error", "about": "archive", "what": "the disk is full", "page": "docs/archive.md"}],
+    **HEAD,
     "models": [
         {
             "name": "a",

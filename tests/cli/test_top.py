@@ -14,13 +14,10 @@ from ollama_gate.rehearsal.service import Settings
 from support.canned import canned
 from support.gate import running_gate
 from support.http import ask
+from support.statuses import HEAD
 
 STATUS: dict[str, Any] = {
-    "version": "1.0",
-    "uptime_seconds": 4000,
-    "upstream": {"up": False, "url": "http://x", "version": "0.33.1", "warning": None},
-    "memory": {"held": 3 * 2**30, "limit": 2 * 2**30},
-    "alerts": [{"level": "error", "about": "archive", "what": "the disk is full", "page": "docs/archive.md"}],
+    **HEAD,
     "models": [{"name": "[red]a", "window": 8192, "budget": 6000, "slots": {"running": 1, "total": 2, "waiting": 3}}],
     "requests": [
         {

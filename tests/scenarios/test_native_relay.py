@@ -10,7 +10,7 @@ from ollama_gate.rehearsal import Rehearsal, Settings
 from support.gate import metric, running_gate
 from support.http import Client, ask
 from support.recorded import recording
-from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, ScriptedOllama, chunk, whole
+from support.scripted import LAST_CHUNK, STREAM_HEAD, Got, Script, ScriptedOllama, chunk, whole
 
 CHAT = {"model": "llama3.2", "messages": [{"role": "user", "content": "hi"}]}
 LINES = [
@@ -75,20 +75,25 @@ async def test_an_answer_that_is_not_streamed_says_why_it_ended() -> None:
 HEAD = STREAM_HEAD.replace(b"application/x-ndjson", b"application/json; charset=utf-8")
 
 
+def in_chunks(head: bytes, body: bytes, size: int) -> Script:
+    """Ollama answers with a body whose length it does not tell, some bytes at a time."""
+
+    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        for start in range(0, len(body), size):
+            writer.write(chunk(body[start : start + size]))
+            await writer.drain()
+        writer.write(LAST_CHUNK)
+
+    return script
+
+
 @pytest.mark.parametrize(("size", "reason"), [(3000, "window"), (1 << 20, None)])
 async def test_so_does_a_longer_one_whose_length_ollama_does_not_tell(size: int, reason: str | None) -> None:
     """Go's server tells no length of more than 2 KB, and such are the answers that end at the window."""
     message = {"role": "assistant", "content": "x" * size}
     answer = {"message": message, "done": True, "done_reason": "length", "eval_count": 40}
-    raw = json.dumps(answer).encode()
-
-    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
-        writer.write(HEAD)
-        for start in range(0, len(raw), 2000):
-            writer.write(chunk(raw[start : start + 2000]))
-            await writer.drain()
-        writer.write(LAST_CHUNK)
-
+    script = in_chunks(HEAD, json.dumps(answer).encode(), 2000)
     async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
         full = await ask(gate.address, "POST", "/api/chat", {**CHAT, "stream": False})
         again = await ask(gate.address, "POST", "/api/chat", {**CHAT, "stream": False})
@@ -179,15 +184,7 @@ async def test_its_overflow_of_what_was_to_be_streamed_does_too(path: str) -> No
 @pytest.mark.parametrize("size", [20, 200_000])
 async def test_another_error_of_what_was_to_be_streamed_comes_back_unchanged(size: int) -> None:
     error = json.dumps({"error": "context" * size}).encode()
-
-    async def script(got: Got, writer: asyncio.StreamWriter) -> None:
-        writer.write(REFUSED_STREAM)
-        for start in range(0, len(error), 50_000):
-            writer.write(chunk(error[start : start + 50_000]))
-            await writer.drain()
-        writer.write(LAST_CHUNK)
-
-    async with ScriptedOllama(script) as ollama, running_gate(ollama.url) as gate:
+    async with ScriptedOllama(in_chunks(REFUSED_STREAM, error, 50_000)) as ollama, running_gate(ollama.url) as gate:
         reply = await ask(gate.address, "POST", "/api/chat", CHAT)
     assert reply.complete
     assert (reply.status, reply.body == error) == (400, True)
