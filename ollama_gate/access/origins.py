@@ -45,7 +45,14 @@ class Origins:
 
     def allows(self, origin: str) -> bool:
         """Whether pages of this origin may read answers."""
-        return self._all or origin in self.allowed or is_local(origin)
+        return self._all or self.names(origin)
+
+    def names(self, origin: str) -> bool:
+        """Whether this very origin is allowed, and not only because all are.
+
+        Chrome asks for that before a page of the internet may reach into a private network (Private Network Access).
+        """
+        return origin in self.allowed or is_local(origin)
 
 
 def is_local(origin: str) -> bool:
@@ -70,7 +77,10 @@ def preflight(origins: Origins, request: web.BaseRequest, path: str) -> web.Stre
     allowed = origins.allows(origin)
     if allowed and request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
         asked = request.headers.get("Access-Control-Request-Headers", "")
-        return web.Response(status=204, headers={**cors_headers(origin, asked), "Server": "ollama-gate"})
+        headers = {**cors_headers(origin, asked), "Server": "ollama-gate"}
+        if request.headers.get("Access-Control-Request-Private-Network") == "true" and origins.names(origin):
+            headers["Access-Control-Allow-Private-Network"] = "true"
+        return web.Response(status=204, headers=headers)
     if not allowed and path.startswith(_MANAGEMENT) and not same_host(origin, request.headers.get("Host")):
         raise Refused(
             Refusal(

@@ -11,7 +11,16 @@ import orjson
 
 from ollama_gate.dialects.lane import Headers, Lane
 from ollama_gate.dialects.options import FLOATS, INTEGERS, bad_format, check_options
-from ollama_gate.dialects.translation import ServerTools, asked_num_ctx, note_elsewhere, session_of
+from ollama_gate.dialects.translation import (
+    ServerTools,
+    asked_num_ctx,
+    nameless_call,
+    nameless_tool,
+    note_beside_functions,
+    note_elsewhere,
+    note_in_messages,
+    session_of,
+)
 from ollama_gate.errors import Refusal, Refused
 from ollama_gate.requests import Control, InferenceRequest, Json, Kind
 
@@ -80,10 +89,11 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
         raise _bad("stream must be true or false", "stream")
     if (wanted := body.get("format")) is not None and wanted not in ("", "json") and not isinstance(wanted, dict):
         raise bad_format()
+    notes: list[str] = []
     if kind is _CHAT:
-        empty = not _checked_messages(body.get("messages"))
+        empty = not _checked_messages(body.get("messages"), notes)
         if (tools := body.get("tools")) is not None:
-            _checked_tools(tools)
+            _checked_tools(tools, notes)
     elif kind is _GENERATE:
         empty = _checked_prompt(body)
     elif path == "/api/embed":
@@ -93,7 +103,6 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
     if empty:
         _check_misplaced(path, body)
     asked = options.get("num_predict") if options else None
-    notes: list[str] = []
     if kind is not _EMBED:
         note_elsewhere(body, _CHAT_ELSEWHERE if kind is _CHAT else _ELSEWHERE, notes)
     return InferenceRequest(
@@ -133,12 +142,23 @@ _FORMS: Final = {
 }
 """What the fields of a message must be besides its content."""
 
+_MESSAGE_ELSEWHERE: Final = {
+    "name": "tool_name",
+    "toolCalls": "tool_calls",
+    "function_call": "tool_calls",
+    "toolCallId": "tool_call_id",
+    "reasoning": "thinking",
+    "reasoning_content": "thinking",
+}
+"""Fields of a message that Ollama drops without a word, and where it reads what they say."""
 
-def _checked_messages(messages: Any) -> list[Json]:
+
+def _checked_messages(messages: Any, notes: list[str]) -> list[Json]:
     if messages is None:
         return []
     if not isinstance(messages, list):
         raise _bad("messages must be a list of objects", "messages")
+    astray: list[Json] = []
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             raise _bad(f"messages[{index}] must be an object with role and content", f"messages[{index}]")
@@ -158,6 +178,10 @@ def _checked_messages(messages: Any) -> list[Json]:
                 raise _bad(f"messages[{index}].{key} must be {what}", f"messages[{index}].{key}")
         if calls := message.get("tool_calls"):
             _checked_calls(calls, index)
+        if not message.keys().isdisjoint(_MESSAGE_ELSEWHERE):
+            astray.append(message)
+    if astray:
+        note_in_messages(astray, _MESSAGE_ELSEWHERE, notes)
     return messages
 
 
@@ -171,12 +195,14 @@ def _checked_calls(calls: list[Any], index: int) -> None:
         function = call.get("function")
         if function is not None and not isinstance(function, dict):
             raise _bad(f"{where}.function must be an object", f"{where}.function")
+        if not function and call.get("name"):
+            raise nameless_call(f"{where}.function.name")
         arguments = function.get("arguments") if function else None
         if arguments is not None and not isinstance(arguments, dict):
             raise _bad(f"{where}.function.arguments must be an object", f"{where}.function.arguments")
 
 
-def _checked_tools(tools: Any) -> None:
+def _checked_tools(tools: Any, notes: list[str]) -> None:
     if not isinstance(tools, list):
         raise _bad("tools must be a list of objects", "tools")
     for index, tool in enumerate(tools):
@@ -184,8 +210,8 @@ def _checked_tools(tools: Any) -> None:
             raise _bad(f"tools[{index}] must be an object", f"tools[{index}]")
         function = tool.get("function") if tool else None
         if tool and not function and tool.get("name"):
-            where = f"tools[{index}].function.name"
-            raise _bad(f"{where} is missing: without a name there the model cannot call the tool", where)
+            raise nameless_tool(f"tools[{index}].function.name")
+    note_beside_functions(tools, notes)
 
 
 def _checked_prompt(body: Json) -> bool:

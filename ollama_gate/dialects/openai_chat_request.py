@@ -32,8 +32,11 @@ from ollama_gate.dialects.translation import (
     NOTE_TOOLS_LEFT_OUT,
     ServerTools,
     inference_request,
+    nameless_call,
     nameless_tool,
+    note_beside_functions,
     note_elsewhere,
+    note_in_messages,
     note_left_out,
     nothing_said,
     think_of_effort,
@@ -88,6 +91,12 @@ _ELSEWHERE: Final = {
     "num_predict": "max_completion_tokens",
     "system": "messages of the role system",
 }
+_MESSAGE_ELSEWHERE: Final = {
+    "toolCalls": "tool_calls",
+    "toolCallId": "tool_call_id",
+    "tool_name": "name",
+    "thinking": "reasoning",
+}
 _CLIENT_TOOLS: Final = (None, "", "function", "custom")
 _REQUEST: Final = Place("ChatCompletionRequest")
 _MESSAGE: Final = _REQUEST.within("messages", "Message")
@@ -112,9 +121,10 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     messages = items(body, "messages", _REQUEST, "openai.Message")
     if not messages:
         raise bad_request("[] is too short - 'messages'")
+    messages = [element(each, _REQUEST, "messages", "openai.Message") for each in messages]
     native: dict[str, Any] = {
         "model": text(body, "model", _REQUEST),
-        "messages": _native_messages([element(each, _REQUEST, "messages", "openai.Message") for each in messages]),
+        "messages": _native_messages(messages),
         "stream": flag(body, "stream", _REQUEST),
     }
     if not native["messages"]:
@@ -147,6 +157,8 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         native["_debug_render_only"] = True
     note_left_out(body, _LEFT_OUT, notes)
     note_elsewhere(body, _ELSEWHERE, notes)
+    if astray := [message for message in messages if not message.keys().isdisjoint(_MESSAGE_ELSEWHERE)]:
+        note_in_messages(astray, _MESSAGE_ELSEWHERE, notes)
     if body.get("n") not in (None, 1):
         notes.append(NOTE_ONE_CHOICE)
     return inference_request(
@@ -179,6 +191,7 @@ def _tools(body: Json, notes: list[str]) -> list[Any]:
         return []
     if choice not in (None, "auto"):
         notes.append(NOTE_TOOL_CHOICE_IGNORED)
+    note_beside_functions(tools, notes)
     return tools
 
 
@@ -237,7 +250,7 @@ def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
     names = _names_of_calls(messages)
     census = Census()
     native: list[dict[str, Any]] = []
-    for message in messages:
+    for index, message in enumerate(messages):
         role = text(message, "role", _MESSAGE)
         reasoning = text(message, "reasoning", _MESSAGE)
         if not reasoning and isinstance(other := message.get("reasoning_content"), str):
@@ -261,12 +274,12 @@ def _native_messages(messages: list[Json]) -> list[dict[str, Any]]:
                 for part in parts:  # Ollama forgets whose result it is, and all of an empty one
                     _complete(part, "", None, tool_name, call_id)
             native.extend(parts)
-            if calls := _calls(message, census):
+            if calls := _calls(message, index, census):
                 if not content:  # Ollama hands the calls to whoever spoke before
                     native.append({"role": role, "content": ""})
                 _complete(native[-1], reasoning, calls, tool_name, call_id)
             continue
-        calls = _calls(message, census)
+        calls = _calls(message, index, census)
         if not isinstance(content, str):
             # Tool calls excuse any content; with them a wrong one counts as none.
             if calls is None:
@@ -332,14 +345,16 @@ def _raw_calls(message: Json) -> list[Json] | None:
     return [element(call, _MESSAGE, "tool_calls", "openai.ToolCall") for call in calls]
 
 
-def _calls(message: Json, census: Census) -> list[dict[str, Any]] | None:
+def _calls(message: Json, index: int, census: Census) -> list[dict[str, Any]] | None:
     """An earlier answer's calls, their arguments as objects; None when the message has no list of calls."""
     calls = _raw_calls(message)
     if calls is None:
         return None
     native = []
-    for call in calls:
+    for place, call in enumerate(calls):
         function = record(call, "function", _CALL, _FUNCTION_TYPE) or {}
+        if not function and call.get("name"):
+            raise nameless_call(f"messages[{index}].tool_calls[{place}].function.name")
         arguments = text(function, "arguments", _FUNCTION)
         try:
             parsed = parsed_arguments(arguments, census) if arguments.strip() else {}

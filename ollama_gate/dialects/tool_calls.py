@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from ollama_gate.dialects.go_json import go_json
+from ollama_gate.errors import Refused
 from ollama_gate.wire.body import Census
 from ollama_gate.wire.repair import repair
 
@@ -46,17 +47,26 @@ def calls_of(message: Mapping[str, Any], stamp_id: str, before: int = 0) -> list
         if not isinstance(function, Mapping):
             continue
         place, index = before + len(found), function.get("index")
-        arguments = function.get("arguments")
         found.append(
             ToolCall(
                 id=_string(call.get("id")) or f"call_{stamp_id}_{place}",
                 # Older versions of Ollama number no calls, and OpenAI's clients take calls of one number for one call.
                 index=max(index, place) if isinstance(index, int) else place,
                 name=_string(function.get("name")),
-                arguments=arguments if isinstance(arguments, Mapping) else {},
+                arguments=_arguments_of(function.get("arguments")),
             )
         )
     return found
+
+
+def _arguments_of(value: Any) -> Mapping[str, Any]:
+    """A call's arguments: an object in Ollama's own answers, a text that holds one in those of some relays."""
+    if isinstance(value, str):
+        try:
+            return parsed_arguments(value, Census()) or {}
+        except (ValueError, Refused):
+            return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def native_call(call_id: str, name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:

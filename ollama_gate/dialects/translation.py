@@ -207,6 +207,32 @@ def note_elsewhere(body: Json, places: Mapping[str, str], notes: list[str]) -> N
     notes.extend(f"{', '.join(names)} ignored: this route reads {place}" for place, names in found.items())
 
 
+def note_in_messages(messages: Iterable[Json], places: Mapping[str, str], notes: list[str]) -> None:
+    """Add a note of what messages say in fields that another API has, where nothing stands in this route's own.
+
+    Args:
+        messages: those with such a field.
+        places: the field of a message that this route reads instead. A `name` is one of a tool's result only.
+        notes: to be added to.
+    """
+    found = {
+        name
+        for message in messages
+        for name in message.keys() & places.keys()
+        if message[name] and not message.get(places[name]) and (name != "name" or message.get("role") == "tool")
+    }
+    notes.extend(f"{name} of messages ignored: this route reads {places[name]}" for name in sorted(found))
+
+
+def note_beside_functions(tools: Iterable[Any], notes: list[str]) -> None:
+    """Add a note of parameters beside a tool's function: Ollama reads those inside it (`api/types.go:Tool`, v0.33)."""
+    for tool in tools:
+        function = tool.get("function") if tool else None
+        if isinstance(function, dict) and tool.get("parameters") and not function.get("parameters"):
+            notes.append("parameters of tools ignored: this route reads function.parameters")
+            return
+
+
 def nothing_said(param: str) -> Refused:
     """The refusal of a conversation of which nothing is left: without messages it would only load the model."""
     return bad_request(f"{param} has nothing in it that a model could answer: send some text, or an image", param)
@@ -215,6 +241,11 @@ def nothing_said(param: str) -> Refused:
 def nameless_tool(param: str) -> Refused:
     """The refusal of a tool whose name stands nowhere in the form of this route: no model could ever call it."""
     return bad_request(f"{param} is missing: without a name there the model cannot call the tool", param)
+
+
+def nameless_call(param: str) -> Refused:
+    """The refusal of an earlier call whose name stands nowhere in the form of this route."""
+    return bad_request(f"{param} is missing: without a name there the model cannot see what it called", param)
 
 
 def quoted(value: str) -> str:

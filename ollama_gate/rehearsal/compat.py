@@ -124,5 +124,7 @@ def options_of(asked: Form, names: Mapping[str, str], defaults: Mapping[str, Any
 
 
 def texts(value: Any) -> Sequence[str]:
-    """A text or a list of them, as `stop` may be."""
-    return [value] if isinstance(value, str) else [one for one in value or () if isinstance(one, str)]
+    """A text or a list of them, as `stop` may be; anything else is none, as with Ollama."""
+    if isinstance(value, str):
+        return [value]
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []

@@ -21,6 +21,8 @@ from ollama_gate.wire.http1 import answer_head
 NO_BODY: Final = frozenset({204, 304})
 SERVER: Final = "ollama-gate"
 _SERVER_LINE: Final = f"Server: {SERVER}"
+_UNBUFFERED: Final = "X-Accel-Buffering: no"
+"""Tells nginx, which otherwise keeps a stream back until it is over, to pass it on as it comes."""
 _MOST_WAITING: Final = 64 * 1024
 """Bytes that may wait for a slow client before more are read from Ollama; the transport's own mark."""
 
@@ -148,6 +150,8 @@ def _outlet(
     request: web.BaseRequest, status: int, reason: bytes, lines: Sequence[bytes], own: list[str], *, chunked: bool
 ) -> Outlet:
     bodiless = request.method == "HEAD" or status in NO_BODY
+    if chunked:
+        own.append(_UNBUFFERED)
     if request.version == HttpVersion11 and request.keep_alive and not bodiless:
         if chunked:
             own.append("Transfer-Encoding: chunked")

@@ -124,3 +124,25 @@ def test_without_a_host_no_page_is_the_gates_own() -> None:
 @pytest.mark.parametrize("path", ["/api/chat", "/v1/models", "/", "/api/tags", "/api/show"])
 def test_what_changes_nothing_is_open_to_every_page(path: str) -> None:
     assert preflight(Origins(), request("POST", "https://any.example"), path) is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "told"),
+    [
+        ((PAGE,), PAGE, "true"),
+        ((), "http://localhost:3000", "true"),
+        ((), "chrome-extension://a", "true"),
+        (("*",), PAGE, None),
+    ],
+)
+def test_a_page_that_is_named_may_reach_into_a_private_network(
+    allowed: tuple[str, ...], origin: str, told: str | None
+) -> None:
+    asked = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Private_Network": "true"}
+    answer = preflight(Origins(allowed), request("OPTIONS", origin, **asked), "/api/chat")
+    assert answer is not None
+    assert answer.headers.get("Access-Control-Allow-Private-Network") == told
+    del asked["Access_Control_Request_Private_Network"]
+    unasked = preflight(Origins(allowed), request("OPTIONS", origin, **asked), "/api/chat")
+    assert unasked is not None
+    assert "Access-Control-Allow-Private-Network" not in unasked.headers

@@ -279,3 +279,58 @@ def test_what_stands_where_ollama_does_not_read_it_is_said() -> None:
     assert lost.notes == ("system ignored: this route reads messages of the role system",)
     assert parse("/api/generate", prompt="x", system="Be brief.").notes == ()
     assert parse("/api/chat", messages=HI, options={"temperature": 0}, system="", stop=None).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "note"),
+    [
+        ({"role": "tool", "content": "5", "name": "ask"}, "name of messages ignored: this route reads tool_name"),
+        (
+            {"role": "tool", "content": "5", "toolCallId": "c"},
+            "toolCallId of messages ignored: this route reads tool_call_id",
+        ),
+        (
+            {"role": "assistant", "toolCalls": [{"name": "ask"}]},
+            "toolCalls of messages ignored: this route reads tool_calls",
+        ),
+        (
+            {"role": "assistant", "function_call": {"name": "ask"}},
+            "function_call of messages ignored: this route reads tool_calls",
+        ),
+        (
+            {"role": "assistant", "content": "x", "reasoning_content": "because"},
+            "reasoning_content of messages ignored: this route reads thinking",
+        ),
+    ],
+)
+def test_what_a_message_says_in_another_apis_field_is_said(message: dict[str, Any], note: str) -> None:
+    assert parse("/api/chat", messages=[*HI, message, message, *HI]).notes == (note,)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": "hi", "name": "Ann"},
+        {"role": "tool", "content": "5", "name": "ask", "tool_name": "ask"},
+        {"role": "assistant", "content": "x", "function_call": None, "toolCalls": [], "reasoning": ""},
+        {"role": "assistant", "content": "x", "reasoning": "because", "thinking": "because"},
+    ],
+)
+def test_a_message_that_loses_nothing_has_no_note(message: dict[str, Any]) -> None:
+    assert parse("/api/chat", messages=[*HI, message]).notes == ()
+
+
+def test_parameters_beside_a_tools_function_are_said_to_be_ignored() -> None:
+    beside = {"type": "function", "function": {"name": "ask"}, "parameters": {"type": "object"}}
+    inside = {"type": "function", "function": {"name": "ask", "parameters": {"type": "object"}}, "parameters": {}}
+    note = "parameters of tools ignored: this route reads function.parameters"
+    assert parse("/api/chat", messages=HI, tools=[inside, None, beside, beside]).notes == (note,)
+    assert parse("/api/chat", messages=HI, tools=[inside]).notes == ()
+    assert parse("/api/chat", messages=HI, tools=[{"function": "x", "parameters": {"a": 1}}]).notes == ()
+
+
+def test_a_call_whose_name_stands_elsewhere_is_refused() -> None:
+    calls = [{"function": {"name": "ask"}}, {"name": "ask", "arguments": {}}]
+    found = refusal("/api/chat", messages=[*HI, {"role": "assistant", "tool_calls": calls}])
+    assert found.param == "messages[1].tool_calls[1].function.name"
+    assert "is missing" in found.message

@@ -366,3 +366,39 @@ def test_a_bad_keep_alive_names_its_header() -> None:
     with pytest.raises(Refused) as caught:
         parse(CHAT, HELLO, {"x-ollama-gate-keep-alive": "soon"})
     assert caught.value.refusal.param == "x-ollama-gate-keep-alive"
+
+
+@pytest.mark.parametrize(
+    ("message", "note"),
+    [
+        (
+            {"role": "assistant", "content": "x", "toolCalls": [{"name": "f"}]},
+            "toolCalls of messages ignored: this route reads tool_calls",
+        ),
+        (
+            {"role": "tool", "content": "5", "toolCallId": "c"},
+            "toolCallId of messages ignored: this route reads tool_call_id",
+        ),
+        ({"role": "tool", "content": "5", "tool_name": "f"}, "tool_name of messages ignored: this route reads name"),
+        (
+            {"role": "assistant", "content": "x", "thinking": "because"},
+            "thinking of messages ignored: this route reads reasoning",
+        ),
+    ],
+)
+def test_what_a_message_says_in_another_apis_field_is_said(message: dict[str, Any], note: str) -> None:
+    assert parse(CHAT, {**HELLO, "messages": [*HELLO["messages"], message, message]}).notes == (note,)
+
+
+def test_parameters_beside_a_tools_function_are_said_to_be_ignored() -> None:
+    beside = {"type": "function", "function": {"name": "f"}, "parameters": {"type": "object"}}
+    note = "parameters of tools ignored: this route reads function.parameters"
+    assert parse(CHAT, {**HELLO, "tools": [TOOL, beside, beside]}).notes == (note,)
+
+
+def test_a_call_whose_name_stands_elsewhere_is_refused() -> None:
+    calls = [{"id": "a", "function": {"name": "f", "arguments": "{}"}}, {"id": "b", "name": "f", "arguments": "{}"}]
+    body = {**HELLO, "messages": [*HELLO["messages"], {"role": "assistant", "tool_calls": calls}]}
+    with pytest.raises(Refused) as refused:
+        parse(CHAT, body)
+    assert refused.value.refusal.param == "messages[1].tool_calls[1].function.name"

@@ -84,3 +84,12 @@ def test_no_two_calls_of_an_answer_have_one_number(sent: list[int | None], told:
     first = calls_of({"tool_calls": calls[:1]}, "7f")
     rest = calls_of({"tool_calls": calls[1:]}, "7f", before=1)
     assert [call.index for call in first + rest] == told
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [({"a": 1}, '{"a":1}'), ('{"a":1}', '{"a":1}'), ("null", "{}"), ("[1]", "{}"), ("{oops", "{}"), ("[" * 5000, "{}")],
+)
+def test_arguments_that_a_relay_made_a_text_of_are_read(sent: Any, told: str) -> None:
+    (call,) = calls_of({"tool_calls": [{"function": {"name": "f", "arguments": sent}}]}, "7f")
+    assert call.arguments_text == told

@@ -146,3 +146,10 @@ async def test_a_tool_of_another_type_is_refused(upstream: Rehearsal, path: str,
     reply = await ask(("127.0.0.1", upstream.port), "POST", path, asked)
     assert reply.status == 400
     assert "tools.function.parameters.properties" in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize("stop", [5, True, {"a": 1}, [5, None], []])
+async def test_a_stop_that_is_no_text_is_none(upstream: Rehearsal, stop: object) -> None:
+    asked = {"model": "gemma3:270m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "stop": stop}
+    reply = await ask(("127.0.0.1", upstream.port), "POST", "/v1/chat/completions", asked)
+    assert reply.status == 200

@@ -408,6 +408,15 @@ async def test_a_tool_without_a_name_is_refused(path: str, tool: dict[str, Any],
     assert not got
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/chat"])
+async def test_a_call_without_a_name_is_refused(path: str) -> None:
+    talk = [*HELLO, {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "name": "look"}]}]
+    reply, got = await answered(path, {**CHAT, "messages": talk}, done())
+    assert reply.status == 400
+    assert "messages[1].tool_calls[0].function.name is missing" in reply.body.decode()
+    assert not got
+
+
 async def test_a_tool_that_a_server_would_have_to_run_is_left_out_of_a_chat() -> None:
     body = {**CHAT, "tools": [{"type": "web_search"}, _NESTED]}
     reply, [got] = await answered("/v1/chat/completions", body, done())
