@@ -204,16 +204,16 @@ def test_a_weight_is_of_one_body_and_says_nothing_of_another() -> None:
     assert bound.most_bytes(shorter, bound.TemplateCost()) == bound.most_bytes(
         replace(request, body=shorter.body), bound.TemplateCost()
     )
-    assert key_of(shorter, CARD, None, exactly=False) != key_of(heavy, CARD, None, exactly=False)
+    assert key_of(shorter, CARD.digest, None, exactly=False) != key_of(heavy, CARD.digest, None, exactly=False)
     thinking = weighed(replace(request, dialect="anthropic", body={**request.body, "think": True}))
     assert without_thinking(thinking).weighed is not None
 
 
 def test_heavy_bodies_are_counted_once_whatever_they_say_beside_their_prompt() -> None:
     keys = {
-        key_of(weighed(native.parse("/api/chat", body, session=None)), CARD, None, exactly=False)
+        key_of(weighed(native.parse("/api/chat", body, session=None)), CARD.digest, None, exactly=False)
         for body in (dict(CHAT), {**CHAT, "stream": True}, {**CHAT, "options": {"seed": 1}})
     }
     assert len(keys) == 1
     other = {**CHAT, "messages": [{"role": "user", "content": "ho"}]}
-    assert key_of(weighed(native.parse("/api/chat", other, session=None)), CARD, None, exactly=False) not in keys
+    assert key_of(weighed(native.parse("/api/chat", other, session=None)), CARD.digest, None, exactly=False) not in keys

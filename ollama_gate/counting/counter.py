@@ -22,6 +22,7 @@ from ollama_gate.counting.facts import PUBLISHED
 from ollama_gate.counting.known import Known, inputs_bounded, says_nothing
 from ollama_gate.counting.learned import Learned, LearnedBook, merged, remembered_as
 from ollama_gate.counting.measuring import Meter, Tokenizers, images_in
+from ollama_gate.counting.normalise import R1, is_r1
 from ollama_gate.counting.policy import CountingPolicy, uncountable
 from ollama_gate.counting.remembered import RememberedCounts, key_of
 from ollama_gate.counting.remote import WorkerGone
@@ -132,7 +133,7 @@ class Counter:
     def known(self, card: ModelCard) -> Known:
         """What is known of a model; getting to know it begins when it is first asked for."""
         version = self._version()
-        key = card.digest, str(card.mode), version or ""
+        key = self._key(card)
         found = self._models.get(key)
         if found is not None and found.meter is not None:
             if found.meter.tokenizer.alive:
@@ -151,7 +152,12 @@ class Counter:
 
     def met(self, card: ModelCard) -> Known:
         """What is known of a model so far; nothing is begun."""
-        return self._models.get((card.digest, str(card.mode), self._version() or "")) or Known(card)
+        return self._models.get(self._key(card)) or Known(card)
+
+    def _key(self, card: ModelCard) -> tuple[str, str, str]:
+        """Digest, mode and Ollama's version, and the name where it changes the text."""
+        digest = f"{card.digest} {R1}" if is_r1(card.name) else card.digest
+        return digest, str(card.mode), self._version() or ""
 
     def bound(self, request: InferenceRequest, card: ModelCard, image_tokens: int | None) -> int | None:
         """The most tokens that a chat or generate prompt can have, from its bytes; None where nothing is proven."""
@@ -230,7 +236,7 @@ class Counter:
         if not exactly and least > 2 * grace_limit(room):
             most = max(self.bound(request, card, image) or 0, (least + 1) * meter.tokenizer.facts.bytes_per_token)
             return PromptCount(least, most, Rung.BOUND, Parts(messages=least), why="it was not counted further")
-        key = key_of(request, card, image, exactly=exactly)
+        key = key_of(request, known.key, image, exactly=exactly)
         held = self._counts.find(key)
         if held is not None and not meter.renderer.dated:
             return held

@@ -29,6 +29,7 @@ Think = bool | str | None
 
 _INT64: Final = 2**63
 LEVELS: Final = frozenset({"high", "medium", "low", "max"})
+R1: Final = "deepseek-r1"
 GO_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"  # noqa: E501
 """What Go's `unicode.IsSpace` takes for white space; Python's strip() takes more."""
 
@@ -213,6 +214,11 @@ def _native_number(value: float) -> float:
     return whole if -_INT64 <= whole < _INT64 else value
 
 
+def is_r1(name: str) -> bool:
+    """Whether old thinking is taken out because of a model's name alone (`server/routes.go:filterThinkTags`)."""
+    return name.rpartition("/")[2].partition(":")[0] == R1
+
+
 def strip_thinking(content: str) -> str:
     """Drop a leading `<think>…</think>`, as `thinking/parser.go` does with a whole text.
 
@@ -268,7 +274,7 @@ def _chat(body: Mapping[str, Any], model: ModelTraits, *, relax_thinking: bool) 
         return Conversation(tools=tools, think=think)
     system = (Message("system", model.system),) if model.system and messages[0].role != "system" else ()
     messages = system + model.messages + messages
-    if model.family == "qwen3" or _short_name(model.name) == "deepseek-r1":
+    if model.family == "qwen3" or is_r1(model.name):
         messages = _without_old_thinking(messages)
     if tools and (model.parser == "harmony" or (model.harmony and not model.parser)):
         tools = _renamed(tools, harmony_names([tool.function.name for tool in tools]))
@@ -327,10 +333,6 @@ def _think(value: Any, model: ModelTraits, *, relax: bool) -> Think:
     if value and not relax:
         raise TemplateRefused(f"{model.name!r} does not support thinking")
     return None if value else value
-
-
-def _short_name(name: str) -> str:
-    return name.rpartition("/")[2].partition(":")[0]
 
 
 def _without_old_thinking(messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -4,7 +4,6 @@ import hashlib
 from collections import OrderedDict
 from typing import Final
 
-from ollama_gate.catalog.card import ModelCard
 from ollama_gate.requests import InferenceRequest, Json, PromptCount
 from ollama_gate.wire.body import encode_json
 
@@ -38,9 +37,16 @@ class RememberedCounts:
         self._counts.clear()
 
 
-def key_of(request: InferenceRequest, card: ModelCard, image_tokens: int | None, *, exactly: bool) -> bytes:
-    """What a count depends on, as a key."""
-    mark = hashlib.sha256(f"{card.digest} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
+def key_of(request: InferenceRequest, model: str, image_tokens: int | None, *, exactly: bool) -> bytes:
+    """What a count depends on, as a key.
+
+    Args:
+        request: what is counted.
+        model: what its model is remembered by (`learned.remembered_as`): another mode or version makes other text.
+        image_tokens: the configured cost of one image.
+        exactly: whether it is counted in full.
+    """
+    mark = hashlib.sha256(f"{model} {request.path} {request.dialect} {image_tokens} {exactly}".encode())
     weight = request.weighed
     mark.update(weight.counted if weight is not None else encode_json(_counted(request.body)))
     return mark.digest()

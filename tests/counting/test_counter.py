@@ -443,6 +443,27 @@ class TestRemembering:
         world.version = "0.34.0"
         assert counter.known(card()) is not first
 
+    async def test_a_count_is_not_repeated_under_another_version_of_ollama(
+        self, counter: Counter, world: World
+    ) -> None:
+        one = card("", mode=Mode.RENDERER, renderer="qwen3-coder")
+        world.render = lambda request: "x" * 1000
+        assert (await counter.count(chat(), one, ROOM)).tokens == 500
+        world.version, world.render = "0.34.0", lambda request: "x" * 1002
+        assert (await counter.count(chat(), one, ROOM)).tokens == 501
+
+    async def test_a_copy_loses_old_thinking_where_its_name_says_so(self, counter: Counter) -> None:
+        thought = [
+            {"role": "user", "content": "a" * 900},
+            {"role": "assistant", "content": "<think>why</think>b"},
+            {"role": "user", "content": "c"},
+        ]
+        one, copy = card(), card(name="deepseek-r1:8b")
+        counts = [await counter.count(chat(messages=thought), each, ROOM) for each in (one, copy, one)]
+        true = [truth(chat(messages=thought), each) for each in (one, copy, one)]
+        assert true[1] < true[0]
+        assert [(count.rung, count.tokens) for count in counts] == [(Rung.EXACT, tokens) for tokens in true]
+
     async def test_what_is_known_is_bounded(self, counter: Counter) -> None:
         for number in range(400):
             counter.known(card(digest=str(number)))
