@@ -40,6 +40,7 @@ _TEMPLATE_FAILURES: Final = (
     ArithmeticError,
     AttributeError,
     LookupError,
+    NameError,
     RecursionError,
     TypeError,
     ValueError,

@@ -7,6 +7,7 @@ something undefined is undefined, and none or undefined beside text is nothing.
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from jinja2 import nodes, pass_context
@@ -26,6 +27,7 @@ from ollama_gate.counting.rendering.jinja_filters import (
     JOINED,
     TESTS,
     TEXT_METHODS,
+    WEIGHED,
     budget_of,
     format_text,
     replace,
@@ -228,9 +230,19 @@ class _Rewriter(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
         if len(node.ops) != 1 or node.ops[0].op not in {"in", "notin"}:
-            return node
+            return self._weigh(node)
         found = _filtered(nodes.List([node.expr, node.ops[0].expr], lineno=node.lineno), CONTAINED)
         return found if node.ops[0].op == "in" else nodes.Not(found, lineno=node.lineno)
+
+    def _weigh(self, node: nodes.Compare) -> nodes.Node:
+        """What is compared with a constant is compared at once, whatever it is."""
+        sides: list[nodes.Expr] = [node.expr, *[operand.expr for operand in node.ops]]
+        for place, pair in enumerate(pairwise(sides)):
+            if any(isinstance(side, nodes.Const) for side in pair):
+                continue
+            holder = node.ops[place - 1] if place else node
+            holder.expr = _filtered(holder.expr, WEIGHED)
+        return node
 
     def _charge(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
         written = sum(len(data.data) for data in node.find_all(nodes.TemplateData))

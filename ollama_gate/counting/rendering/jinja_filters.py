@@ -16,7 +16,7 @@ from jinja2.runtime import Context, Undefined
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import Namespace
 
-from ollama_gate.counting.rendering.jinja_values import Budget, WatchedText, printable, text_of, to_json
+from ollama_gate.counting.rendering.jinja_values import Budget, WatchedText, printable, text_of, to_json, weigh
 from ollama_gate.errors import RenderError, TemplateRefused
 
 BUDGET: Final = " budget"
@@ -199,10 +199,21 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     return list(value.items())
 
 
-def _dictsort(value: Any, case_sensitive: Any = None, by: Any = "key", reverse: Any = None) -> dict[Any, Any]:
+@pass_context
+def _dictsort(
+    context: Context, value: Any, case_sensitive: Any = None, by: Any = "key", reverse: Any = None
+) -> dict[Any, Any]:
     del case_sensitive  # it always is
+    weigh(value, budget_of(context))
     index = 1 if by == "value" else 0
     return dict(sorted(value.items(), key=lambda pair: pair[index], reverse=bool(reverse)))
+
+
+@pass_context
+def _list(context: Context, value: Any) -> list[Any]:
+    items = list(value)
+    budget_of(context).step(len(items))
+    return items
 
 
 def _reverse(value: Any) -> list[Any]:
@@ -212,6 +223,7 @@ def _reverse(value: Any) -> list[Any]:
 @pass_context
 def _sort(context: Context, value: Any, reverse: Any = None, case_sensitive: Any = None, attribute: Any = None) -> Any:
     del case_sensitive  # it always is
+    weigh(value, budget_of(context))
     return JINJA_FILTERS["sort"](context.environment, _listed(value), bool(reverse), True, attribute)
 
 
@@ -270,20 +282,49 @@ def _contained(context: Context, pair: list[Any]) -> bool:
         return False
     if item is None or isinstance(item, Undefined) or (isinstance(item, (list, tuple)) and not isinstance(whole, dict)):
         raise RenderError("the template looks for what cannot be in anything")
-    if isinstance(whole, (list, tuple)):
-        budget_of(context).step(len(whole))
-    elif isinstance(whole, str):
-        budget_of(context).write(len(whole) // 64)
+    if not isinstance(whole, dict):
+        weigh(whole, budget_of(context))
     return item in whole
+
+
+@pass_context
+def _weighed(context: Context, value: Any) -> Any:
+    """One side of a comparison whose other side is no constant either."""
+    weigh(value, budget_of(context))
+    return value
+
+
+def _paid(compare: Callable[..., Any], paying: int = 0) -> Callable[..., Any]:
+    """A test or filter that goes through the whole of one of its values, which is paid for."""
+
+    @pass_context
+    def run(context: Context, *values: Any, **named: Any) -> Any:
+        weigh(values[paying], budget_of(context))
+        return compare(*values, **named)
+
+    return run
+
+
+def _least_or_most(name: str) -> Callable[..., Any]:
+    @pass_context
+    def choose(context: Context, value: Any, *args: Any, **named: Any) -> Any:
+        weigh(value, budget_of(context))
+        return JINJA_FILTERS[name](context.environment, value, *args, **named)
+
+    return choose
 
 
 ITERATED: Final = " iterated"
 CHARGED: Final = " charged"
 JOINED: Final = " joined"
 CONTAINED: Final = " contained"
+WEIGHED: Final = " weighed"
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    **{name: JINJA_FILTERS[name] for name in ("abs", "first", "last", "list", "max", "min", "int", "float")},
+    **{name: JINJA_FILTERS[name] for name in ("abs", "first", "last")},
+    **{name: _least_or_most(name) for name in ("max", "min")},
+    **{name: _paid(JINJA_FILTERS[name]) for name in ("int", "float")},
+    "list": _list,
     **{name: _choosing(name) for name in ("select", "selectattr", "reject", "rejectattr")},
     **{name: _text_filter(TEXT_METHODS[name]) for name in ("upper", "lower", "capitalize", "title", "strip")},
     "trim": _text_filter(TEXT_METHODS["strip"]),
@@ -307,14 +348,17 @@ FILTERS: Final[dict[str, Callable[..., Any]]] = {
     CHARGED: _charged,
     JOINED: _joined,
     CONTAINED: _contained,
+    WEIGHED: _weighed,
 }
 
 _SHARED_TESTS: Final = (
-    "boolean callable defined divisibleby eq equalto even false float ge greaterthan gt in integer le lessthan lower "
-    "lt ne none odd sameas string true undefined upper == != > >= < <="
+    "boolean callable defined divisibleby even false float integer none odd sameas string true undefined"
 )
+_PAID_TESTS: Final = "eq equalto ge greaterthan gt le lessthan lower lt ne upper == != > >= < <="
 TESTS: Final[dict[str, Callable[..., Any]]] = {
     **{name: JINJA_TESTS[name] for name in _SHARED_TESTS.split()},  # type: ignore[misc]
+    **{name: _paid(JINJA_TESTS[name]) for name in _PAID_TESTS.split()},  # type: ignore[arg-type]
+    "in": _paid(JINJA_TESTS["in"], paying=1),  # type: ignore[arg-type]
     "mapping": lambda value: isinstance(value, dict),
     "iterable": lambda value: isinstance(value, (list, tuple, str, Undefined)),
     "sequence": lambda value: isinstance(value, (list, tuple, str, Undefined)),

@@ -55,6 +55,14 @@ def doubling(start: str, step: str, end: str = "") -> str:
     return DOUBLING.replace("START", start).replace("STEP", step).replace("PRINT", end)
 
 
+TWO = (
+    "{% set ns = namespace(a=[1], b=[1]) %}"
+    "{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}"
+    "{% set a, b = ns.a, ns.b %}"
+)
+"""Two lists of few items and 2^60 places, equal and not the same."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
@@ -79,6 +87,24 @@ def doubling(start: str, step: str, end: str = "") -> str:
         "{% macro m() %}" + "x" * 1000 + "{% endmacro %}{% for i in range(20000) %}{% set _ = m() %}{% endfor %}",
         "{% set l = range(20000) %}{% for i in l %}{% if 'zz' in l %}{% endif %}{% endfor %}",
         "{% set l = [] %}{% set _ = l.append(l) %}{{ l|tojson }}",
+        *(
+            TWO + end
+            for end in (
+                "{{ a == b }}",
+                "{{ 1 != a < b }}",
+                "{{ a is eq b }}",
+                "{{ a is in [b] }}",
+                "{{ {'k': a} in [{'k': b}] }}",
+                "{{ [a, b]|sort }}",
+                "{{ [a, b]|max }}",
+                "{{ {'k': a, 'l': b}|dictsort(by='value') }}",
+                "{{ [{'k': a}]|selectattr('k', 'eq', b)|list }}",
+            )
+        ),
+        *(
+            "{% set l = 'a' * 5000000 %}{% for i in range(40000) %}{% set x = " + work + " %}{% endfor %}"
+            for work in ("l|list", "l is lower", "l == messages[0].content + l")
+        ),
     ],
 )
 def test_a_template_that_never_ends_is_stopped(source: str) -> None:
@@ -156,3 +182,8 @@ def test_no_template_reads_another(source: str) -> None:
 
 def test_a_number_in_text_is_never_taken_for_a_number() -> None:
     assert run("{{ [t, 2.5]|tojson }}", {"t": "\ue0002.5"}) == '["\ue0002.5", 2.5]'
+
+
+def test_a_number_beyond_all_is_a_failure_of_the_template() -> None:
+    with pytest.raises(RenderError):
+        render("{{ 1e400 }}")
