@@ -17,7 +17,7 @@ async def test_a_count_is_exact_and_is_what_ollama_evaluates(variant: str) -> No
     digest = await needed(variant)
     as_recorded = digest == variants()[variant]["digest"]
     wrong: list[str] = []
-    async with gate_before(variant, NUM_CTX) as gate:
+    async with gate_before(variant, NUM_CTX, fresh=True) as gate:
         for row in rows():
             if row["model_variant"] != variant:
                 continue
