@@ -246,6 +246,8 @@ class ClientConnection(web.RequestHandler):
         why = (message or type(exc).__name__).split("\n")[0].split(" when reading")[0].rstrip(": .")[:200]
         if "HTTPS traffic" in why:
             why = "this port speaks HTTP, not HTTPS; the operator can change that (server.tls_cert)"
+        elif "PRI/Upgrade" in why:
+            why = "this port does not speak HTTP/2"
         told = {"error": f"the request breaks the rules of HTTP: {why}", "code": "invalid_http"}
         if status >= 500:
             told = {"error": "the gate failed on this request", "code": "internal_error"}

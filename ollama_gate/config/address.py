@@ -60,7 +60,7 @@ def parse_upstream(text: str) -> str:
 
     The rules are those of `envconfig/config.go:Host`, Ollama v0.33: no scheme means http and port 11434, `http://`
     without a port is 80, `https://` 443, `ollama.com` alone is https; a path is kept. Unlike there, a port that is no
-    port, a foreign scheme, credentials and a query are refused instead of being passed over.
+    port, a foreign scheme, credentials, a query and the beginning of an API are refused instead of being passed over.
 
     Raises:
         ValueError: with a sentence that says how to write it.
@@ -83,6 +83,8 @@ def parse_upstream(text: str) -> str:
     address = _split(hostport, default)
     base = f"{scheme}://{Address(address.host or '127.0.0.1', address.port)}"
     path = path.strip("/")
+    if (last := path.rpartition("/")[2]) in {"v1", "api"}:
+        raise ValueError(f"{text!r}: leave /{last} out, every path of Ollama's begins with it")
     return f"{base}/{path}" if path else base
 
 

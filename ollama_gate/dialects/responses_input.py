@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ollama_gate.dialects.go_fields import Place, bad_request, element, items, kind, record, text
 from ollama_gate.dialects.media import image_of_url
 from ollama_gate.dialects.tool_calls import name_results, native_call, parsed_arguments
-from ollama_gate.dialects.translation import quoted
+from ollama_gate.dialects.translation import nameless_call, quoted
 from ollama_gate.errors import Refused
 from ollama_gate.requests import Json
 from ollama_gate.wire.body import Census
@@ -139,7 +139,9 @@ def _decoded_item(value: Any) -> _Item:
             return _Message(text(item, "role", _MESSAGE), _parts("content", item.get("content")))
         case "function_call":
             text(item, "id", _CALL)
-            return _Call(text(item, "call_id", _CALL), text(item, "name", _CALL), text(item, "arguments", _CALL))
+            if not (name := text(item, "name", _CALL)):
+                raise nameless_call("name")
+            return _Call(text(item, "call_id", _CALL), name, text(item, "arguments", _CALL))
         case "function_call_output":
             return _Output(text(item, "call_id", _OUTPUT), _parts("output", item.get("output")))
         case "reasoning":

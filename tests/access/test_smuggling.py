@@ -104,6 +104,12 @@ async def test_https_on_the_http_port_is_told() -> None:
     assert b"speaks HTTP, not HTTPS" in answer
 
 
+async def test_http_2_is_told_what_is_spoken_here() -> None:
+    async with front() as line:
+        answer = await everything(line, ODD["HTTP/2"])
+    assert b"does not speak HTTP/2" in answer
+
+
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE"])
 async def test_nothing_is_tunnelled(method: str) -> None:
     target = "other.example:443" if method == "CONNECT" else "/"

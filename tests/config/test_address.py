@@ -31,6 +31,7 @@ from ollama_gate.config.address import Address, parse_listen, parse_upstream, up
         ("http://ollama.com", "http://ollama.com:80"),
         ("0.0.0.0", "http://0.0.0.0:11434"),
         ("HTTP://box.local:1/x/y", "http://box.local:1/x/y"),
+        ("http://box.local:1/v1/x", "http://box.local:1/v1/x"),
     ],
 )
 def test_ollamas_address_is_read_as_ollama_host_is(text: str, url: str) -> None:
@@ -55,6 +56,8 @@ def test_ollamas_address_is_read_as_ollama_host_is(text: str, url: str) -> None:
         ("1:2:3", "IPv6"),
         ("-host", "host name"),
         ("hóst", "host name"),
+        ("http://127.0.0.1:11434/v1", "leave /v1 out"),
+        ("box.local/ollama/api/", "leave /api out"),
     ],
 )
 def test_an_address_that_cannot_be_meant_is_refused(text: str, hint: str) -> None:

@@ -408,12 +408,22 @@ async def test_a_tool_without_a_name_is_refused(path: str, tool: dict[str, Any],
     assert not got
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/chat"])
-async def test_a_call_without_a_name_is_refused(path: str) -> None:
-    talk = [*HELLO, {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "name": "look"}]}]
-    reply, got = await answered(path, {**CHAT, "messages": talk}, done())
+_CALLED = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "name": "look"}]}
+_CALL_ITEM = {"type": "function_call", "call_id": "c1", "function": {"name": "look", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("/v1/chat/completions", {"messages": [*HELLO, _CALLED]}, "messages[1].tool_calls[0].function.name"),
+        ("/api/chat", {"messages": [*HELLO, _CALLED]}, "messages[1].tool_calls[0].function.name"),
+        ("/v1/responses", {"input": [*HELLO, _CALL_ITEM]}, "input[1]: name"),
+    ],
+)
+async def test_a_call_without_a_name_is_refused(path: str, body: dict[str, Any], place: str) -> None:
+    reply, got = await answered(path, {"model": MODEL, **body}, done())
     assert reply.status == 400
-    assert "messages[1].tool_calls[0].function.name is missing" in reply.body.decode()
+    assert f"{place} is missing" in reply.body.decode()
     assert not got
 
 
