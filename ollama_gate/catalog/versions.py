@@ -56,4 +56,5 @@ class Features:
 def version_of(text: str) -> tuple[int, ...]:
     """(0, 33, 1) for "0.33.1-rc2"; (0, 0, 0) is a build of a developer, and empty what is no version."""
     numbers = text.removeprefix("v").partition("-")[0].partition("+")[0].split(".")
-    return tuple(int(number) for number in numbers) if all(n.isascii() and n.isdigit() for n in numbers) else ()
+    known = all(number.isascii() and number.isdigit() and len(number) < 10 for number in numbers)
+    return tuple(int(number) for number in numbers) if known else ()

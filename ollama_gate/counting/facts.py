@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ollama_gate.counting.letters import BYTE_LETTERS, IMPOSSIBLE_BYTES, SPACE
+from ollama_gate.counting.pretokenizers import RAW_TEXT
 from ollama_gate.counting.specials import Special, Specials, TokenType
 from ollama_gate.counting.vocabulary import Vocabulary
 
@@ -107,7 +108,7 @@ def _most(vocabulary: Vocabulary) -> tuple[int, int]:
     if vocabulary.model == "bert":
         # Each word begins with a ▁ of the engine's; where that is a token it can cost one of its own.
         return (2, 0) if SPACE in vocabulary.ids else (1, 0)
-    if vocabulary.model == "gpt2":
+    if vocabulary.model == "gpt2" and vocabulary.pre not in RAW_TEXT:
         return 1, 0
     space = 1 if SPACE in vocabulary.ids else 3
     if not vocabulary.add_space_prefix:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ollama_gate.counting.compat import Shapes, corrected
 from ollama_gate.counting.pretokenizers import BOS_BY_DEFAULT, BOS_FORCED
-from ollama_gate.counting.specials import FIM_NAMES, SPECIAL, Special, Specials, TokenType, engine_types
+from ollama_gate.counting.specials import FIM_NAMES, SPACES, SPECIAL, Special, Specials, TokenType, engine_types
 from ollama_gate.errors import UnknownVocabulary
 
 PREFIX = "tokenizer.ggml."
@@ -144,24 +144,27 @@ def _specials(
     """Which tokens are special, and which of them swallow white space (the end of llama_vocab::impl::load)."""
     architecture = str(metadata.get("general.architecture", ""))
     name = str(metadata.get("general.name") or model_name).lower()
+    # Only Phi-3 has this architecture with this kind of vocabulary; a model made from it may have any name in Ollama.
+    nameless_phi = "general.name" not in metadata and architecture == "phi3" and _text(metadata, "model") == "llama"
     lstrip: frozenset[str] = frozenset()
     rstrip = False
     if any(part in pre for part in ("jina-v2-de", "jina-v2-es", "jina-v2-code")) or any(
         part in architecture for part in ("nomic-bert-moe", "jina-bert-v3")
     ):
         lstrip = frozenset({"<mask>"})
-    elif "phi-3" in name or "phi3" in name:
+    elif "phi-3" in name or "phi3" in name or nameless_phi:
         rstrip = True
     elif "modern-bert" in name:
         lstrip = frozenset({"[MASK]"})
     kept = {"<unk>", "<s>", "<|endoftext|>"}
-    return Specials(
-        tuple(
-            Special(number, text, TokenType(types[number]), lstrip=text in lstrip, rstrip=rstrip and text not in kept)
-            for number in compress(range(len(tokens)), map(SPECIAL.__contains__, types))
-            for text in (tokens[number],)
-        )
+    found = tuple(
+        Special(number, text, TokenType(types[number]), lstrip=text in lstrip, rstrip=rstrip and text not in kept)
+        for number in compress(range(len(tokens)), map(SPECIAL.__contains__, types))
+        for text in (tokens[number],)
     )
+    if (rstrip or lstrip) and any(special.text[0] in SPACES or special.text[-1] in SPACES for special in found):
+        raise UnknownVocabulary("special tokens swallow white space, and some begin or end with it")
+    return Specials(found)
 
 
 def _ids(metadata: Mapping[str, Any]) -> dict[str, int]:

@@ -5,11 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ollama_gate.counting.letters import BYTE_TEXTS
 from ollama_gate.counting.specials import TokenType
 from ollama_gate.counting.tokenizer import build
 from ollama_gate.counting.vocabulary import Vocabulary
 from ollama_gate.errors import UnknownVocabulary
-from support.small_vocabularies import CONTROL, NORMAL, byte_level, metadata, sentencepiece, unigram, wordpiece
+from support.small_vocabularies import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    USER_DEFINED,
+    byte_level,
+    metadata,
+    sentencepiece,
+    unigram,
+    wordpiece,
+)
 
 
 def read(values: dict[str, Any], name: str = "test:latest") -> Vocabulary:
@@ -101,6 +112,24 @@ def test_the_tokens_of_phi_3_swallow_white_space(name: str) -> None:
     values = sentencepiece(specials={"<|user|>": CONTROL, "<|endoftext|>": CONTROL})
     swallow = {token.text: token.rstrip for token in read(values, name).specials.tokens}
     assert swallow == {"<unk>": False, "<s>": False, "</s>": True, "<|user|>": True, "<|endoftext|>": False}
+
+
+def test_a_model_made_from_phi_3_is_known_by_its_architecture() -> None:
+    values = sentencepiece(specials={"<|user|>": CONTROL}) | {"general.architecture": "phi3"}
+    assert [token.text for token in read(values, "helper").specials.tokens if token.rstrip] == ["</s>", "<|user|>"]
+    assert not any(token.rstrip for token in read(values | {"general.name": "Other"}, "phi3").specials.tokens)
+
+
+def test_tokens_that_swallow_others_of_white_space_are_refused() -> None:
+    with pytest.raises(UnknownVocabulary, match="swallow white space"):
+        read(sentencepiece(specials={"<|user|>": CONTROL, "  ": USER_DEFINED}), "phi3")
+
+
+def test_a_blank_that_is_no_token_costs_its_three_bytes() -> None:
+    values = metadata("gpt2", list(BYTE_TEXTS), [BYTE] * 256, merges=[], pre="granite-embed-multi-311m", bos_token_id=0)
+    found = build(read(values))
+    assert found.count([" !"]) == [4]
+    assert (found.facts.byte_bound(2) or 0) >= 4 + found.facts.adds
 
 
 def test_the_name_in_the_file_counts_more_than_ollamas() -> None:
