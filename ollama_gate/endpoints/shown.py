@@ -39,6 +39,8 @@ _PLAIN: Final = frozenset({"model", "name"})
 _LONGEST: Final = 64 * 1024
 """Bytes of a request for a description that is looked at; a longer one is none, and passes through."""
 _NUM_CTX: Final = re.compile(r"^num_ctx .*$", re.MULTILINE)
+_COPILOT: Final = "GitHubCopilotChat/"
+"""How a client's User-Agent begins that calls a model by the base name in its description, which many models share."""
 NOTE: Final = "context_length and num_ctx are those that this gate serves"
 
 
@@ -67,7 +69,7 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
         raw = bytes(await read_body(request, _LONGEST))
         if restricted is not None:
             restricted.require_model(_named(raw))
-        told = await _description(gate, raw)
+        told = await _description(gate, raw, request.headers.get("User-Agent", ""))
         if told is not None:
             turn.notes.append(NOTE)
     elif path == _PS:
@@ -110,7 +112,7 @@ def _allowed(tree: Json, caller: "Caller") -> bytes:
     return orjson.dumps({**tree, "models": kept})
 
 
-async def _description(gate: "Gate", raw: bytes) -> bytes | None:
+async def _description(gate: "Gate", raw: bytes, user_agent: str) -> bytes | None:
     """A model's description with the window in force; None where Ollama has to answer itself."""
     try:
         name = plainly_asked(raw)
@@ -120,7 +122,9 @@ async def _description(gate: "Gate", raw: bytes) -> bytes | None:
     if card is None:
         return None
     room = gate.wiring.pipeline.policies.for_card(card).window
-    return None if room is None else described(card, room.num_ctx)
+    if room is None:
+        return None
+    return described(card, room.num_ctx, name if user_agent.startswith(_COPILOT) else None)
 
 
 def with_bare_names(tags: bytes) -> bytes:
@@ -154,18 +158,23 @@ def plainly_asked(raw: bytes) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def described(card: ModelCard, num_ctx: int) -> bytes:
+def described(card: ModelCard, num_ctx: int, basename: str | None = None) -> bytes:
     """Ollama's description of a model, with the window that is served in the places where clients look for one.
 
     Args:
         card: the model, with Ollama's whole description.
         num_ctx: the window in tokens; a model that was trained for less keeps its own length.
+        basename: what to call the model by instead of its base name (`server/routes.go:ShowHandler`, v0.33).
     """
     show = dict(card.show)
     key = f"{card.architecture}.context_length"
     info: Json = show.get("model_info") or {}
     if key in info:
-        show["model_info"] = {**info, key: num_ctx if card.trained is None else min(num_ctx, card.trained)}
+        info = {**info, key: num_ctx if card.trained is None else min(num_ctx, card.trained)}
+    if basename is not None:
+        info = {**info, "general.basename": basename}
+    if info:
+        show["model_info"] = info
     return go_json(_with_parameters(show, _parameters(show.get("parameters"), num_ctx)))
 
 

@@ -121,6 +121,20 @@ async def test_the_description_tells_the_served_window_and_a_header_says_so(line
     assert reply.gate("note") == "context_length and num_ctx are those that this gate serves"
 
 
+async def test_copilot_is_told_the_name_that_it_asked_for(line: Line) -> None:
+    # It calls each model by its base name, and variants of one share theirs.
+    asked = [
+        await line.show({"model": name}, **{"User-Agent": agent})
+        for name in ("rehearsal:latest", "rehearsal-go:latest")
+        for agent in ("GitHubCopilotChat/0.53.1", "ollama/0.33.0")
+    ]
+    names = [reply.json["model_info"].get("general.basename") for reply in asked]
+    assert names[0::2] == ["rehearsal:latest", "rehearsal-go:latest"]
+    assert names[1] == names[3] != names[0]
+    copilots, plain = ({**reply.json["model_info"], "general.basename": None} for reply in asked[:2])
+    assert copilots == plain
+
+
 async def test_a_hundred_descriptions_cost_ollama_one_question_a_model(line: Line) -> None:
     names = [row["name"] for row in (await line.get("/api/tags")).json["models"]]
     replies = await asyncio.gather(*(line.show({"name": name}) for name in names * 8))
