@@ -61,7 +61,9 @@ def is_local(origin: str) -> bool:
         parts = urlsplit(origin)
     except ValueError:  # no URL at all
         return False
-    return parts.scheme in LOCAL_SCHEMES or (parts.hostname or "") in LOCAL_HOSTS
+    host = parts.hostname or ""
+    # Names below localhost are this machine too (RFC 6761); Tauri's programs on Windows are http://tauri.localhost.
+    return parts.scheme in LOCAL_SCHEMES or host in LOCAL_HOSTS or host.endswith(".localhost")
 
 
 def preflight(origins: Origins, request: web.BaseRequest, path: str) -> web.StreamResponse | None:

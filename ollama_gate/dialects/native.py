@@ -19,6 +19,7 @@ from ollama_gate.dialects.translation import (
     note_beside_functions,
     note_elsewhere,
     note_in_messages,
+    note_without_prompt,
     session_of,
 )
 from ollama_gate.errors import Refusal, Refused
@@ -102,6 +103,8 @@ def parse(path: str, body: Json, *, session: str | None = None) -> InferenceRequ
         empty = not _text(body, "prompt")
     if empty:
         _check_misplaced(path, body)
+        if kind is _GENERATE:
+            note_without_prompt(body, notes)
     asked = options.get("num_predict") if options else None
     if kind is not _EMBED:
         note_elsewhere(body, _CHAT_ELSEWHERE if kind is _CHAT else _ELSEWHERE, notes)

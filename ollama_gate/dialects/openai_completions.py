@@ -20,6 +20,7 @@ from ollama_gate.dialects.translation import (
     inference_request,
     note_elsewhere,
     note_left_out,
+    note_without_prompt,
     text_of,
     usage_of,
 )
@@ -87,6 +88,8 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
     notes = [] if body.get("n") in (None, 1) else [NOTE_ONE_CHOICE]
     note_left_out(body, _LEFT_OUT, notes)
     note_elsewhere(body, _ELSEWHERE, notes)
+    if not prompt:
+        note_without_prompt(native, notes)
     return inference_request(
         Kind.GENERATE, "openai", body, headers, native, asked_output=asked, notes=notes, empty=not prompt
     )

@@ -233,6 +233,12 @@ def note_beside_functions(tools: Iterable[Any], notes: list[str]) -> None:
             return
 
 
+def note_without_prompt(body: Json, notes: list[str]) -> None:
+    """Add a note of what stands beside no prompt: Ollama only loads then (`server/routes.go:GenerateHandler`)."""
+    if lost := [name for name in ("suffix", "system", "images", "context") if body.get(name)]:
+        notes.append(f"{', '.join(lost)} ignored: without a prompt the model is only loaded")
+
+
 def nothing_said(param: str) -> Refused:
     """The refusal of a conversation of which nothing is left: without messages it would only load the model."""
     return bad_request(f"{param} has nothing in it that a model could answer: send some text, or an image", param)

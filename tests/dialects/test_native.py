@@ -334,3 +334,10 @@ def test_a_call_whose_name_stands_elsewhere_is_refused() -> None:
     found = refusal("/api/chat", messages=[*HI, {"role": "assistant", "tool_calls": calls}])
     assert found.param == "messages[1].tool_calls[1].function.name"
     assert "is missing" in found.message
+
+
+def test_what_stands_beside_no_prompt_is_said_to_be_ignored() -> None:
+    note = "suffix, images ignored: without a prompt the model is only loaded"
+    assert parse("/api/generate", prompt="", suffix="x", images=["AAAA"]).notes == (note,)
+    assert parse("/api/generate", suffix="", system=None, keep_alive=-1).notes == ()
+    assert parse("/api/generate", prompt="p", suffix="x").notes == ()

@@ -116,3 +116,9 @@ def test_a_load_is_answered_with_its_reason() -> None:
     written = whole(COMPLETIONS, {"model": "m"}, answer)
     assert written["choices"] == [{"text": "", "index": 0, "finish_reason": "load"}]
     assert written["usage"]["total_tokens"] == 0
+
+
+def test_a_suffix_beside_no_prompt_is_said_to_be_ignored() -> None:
+    note = "suffix ignored: without a prompt the model is only loaded"
+    assert parse(COMPLETIONS, {"model": "m", "prompt": "", "suffix": "return"}).notes == (note,)
+    assert parse(COMPLETIONS, {"model": "m", "suffix": ""}).notes == ()
