@@ -6,6 +6,7 @@ at most seconds old, and cards are kept by digest.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -20,7 +21,9 @@ from ollama_gate.tasks import spawn
 FRESH: Final = 5.0
 """Seconds for which a listing is taken as it is."""
 STALE: Final = 60.0
-"""Seconds up to which an older listing is still used while a new one is fetched in the background."""
+"""Seconds up to which an older listing is still used while a new one is fetched and does not come within `MOMENT`."""
+MOMENT: Final = 0.1
+"""Seconds for which a new listing is waited for where there is an older one; it takes a few milliseconds."""
 _CARDS: Final = 512
 _ALIKE: Final = 1024**2
 """Bytes by which two models over one file of weights may differ at most: template, license, parameters."""
@@ -244,8 +247,10 @@ class Catalog:
         age = self._clock() - listing.at
         if age > STALE:
             return await self._fetch_listing()
-        if age > FRESH and self._listing_task is None:
-            _ = self._start_listing()
+        if age > FRESH:
+            with suppress(TimeoutError, UpstreamError):
+                async with asyncio.timeout(MOMENT):
+                    return await self._fetch_listing()
         return listing
 
     async def _fetch_listing(self) -> Listing:

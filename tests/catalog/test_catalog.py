@@ -141,7 +141,18 @@ async def test_a_fresh_listing_is_used_as_it_is(catalog: Catalog, ollama: FakeOl
     assert ollama.asked["/api/tags"] == 1
 
 
-async def test_an_older_one_is_used_while_a_new_one_is_fetched_behind(
+async def test_a_model_replaced_past_the_gate_is_known_with_the_first_request_after_a_pause(
+    catalog: Catalog, ollama: FakeOllama, clock: Clock
+) -> None:
+    await catalog.card("llama3.2")
+    clock.now += FRESH + 0.1
+    ollama.models["llama3.2:latest"] = ("d9", {})
+    card = await catalog.card("llama3.2")
+    assert card is not None
+    assert card.digest == "d9"
+
+
+async def test_an_older_one_is_used_while_a_new_one_does_not_come(
     catalog: Catalog, ollama: FakeOllama, clock: Clock
 ) -> None:
     await catalog.card("llama3.2")
