@@ -78,6 +78,7 @@ _SAYS: Final = ("input", "prompt", "messages", "previous_response_id", "conversa
 """Where there is one of these, somebody wants an answer; without any, the model is loaded."""
 REQUEST: Final = Place("ResponsesRequest")
 TOOL: Final = REQUEST.within("tools", "ResponsesTool")
+NOTE_CUSTOM_TOOLS: Final = "custom tools are offered as functions: Ollama takes no free text for a call"
 _CLIENT_TOOLS: Final = frozenset({"", "function", "namespace", "custom"})
 """Tools that the caller runs; any other type is one that OpenAI, or for web_search Ollama, would run."""
 _WEB_SEARCH: Final = search_function("Search the web for current information.", "The search query.")
@@ -241,6 +242,8 @@ def _tools(body: Json, server_tools: ServerTools, notes: list[str]) -> list[Json
             if tool and kind != "namespace" and not tool.get("name"):
                 raise nameless_tool(f"tools[{index}].name")
             native.extend(_expanded(tool))
+            if kind == "custom" and NOTE_CUSTOM_TOOLS not in notes:
+                notes.append(NOTE_CUSTOM_TOOLS)
         elif goes_on(server_tools, notes):
             native.extend([_WEB_SEARCH] if kind == "web_search" else _expanded(tool))
     return without_namesakes(native, _WEB_SEARCH)

@@ -333,3 +333,10 @@ def test_the_function_call_events_carry_its_arguments_three_times() -> None:
         if "arguments" in name or name == "response.output_item.done"
     ]
     assert [orjson.loads(each) for each in arguments] == [{"q": "<x>"}] * 3
+
+
+def test_a_custom_tool_is_said_to_be_offered_as_a_function() -> None:
+    custom = {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark"}}
+    request = parse(RESPONSES, {**HELLO, "tools": [custom, custom]})
+    assert [tool["function"]["name"] for tool in request.body["tools"]] == ["apply_patch", "apply_patch"]
+    assert request.notes == ("custom tools are offered as functions: Ollama takes no free text for a call",)
