@@ -257,6 +257,8 @@ class Wiring:
         try:
             told = await self.upstream.get_json("/api/version", within=5.0)
             self.up, self.problem = True, None
+            if before is False:
+                self.catalog.forget()
             self.catalog.met(told)
         except UpstreamError as failure:
             self.up, self.problem = False, str(failure)
@@ -322,6 +324,7 @@ class Wiring:
             metrics.drift_ratio.by[model, str(rung)].observe(drift)
 
     def _demoted(self, card: ModelCard, trust: Trust) -> None:
+        self.catalog.doubt(card)
         self._metrics.demotions.labels(self._metrics.model(card.key)).inc()
         self._log.warning(
             "counts of this model are not exact",

@@ -218,13 +218,27 @@ class Catalog:
         version = told.get("version") if isinstance(told, dict) else None
         if not isinstance(version, str) or version == self.version:
             return
-        if self.version is not None:
-            self._cards.clear()
-            self._card_tasks.clear()
-        self.version = version
+        known, self.version = self.version is not None, version
+        if known:
+            self.forget()
+            return
         self.revision += 1
         for call in self.changed:
             call()
+
+    def forget(self) -> None:
+        """Have every model described anew: Ollama may be another one, or have other settings (OLLAMA_GO_TEMPLATE)."""
+        self._cards.clear()
+        self._card_tasks.clear()
+        self.revision += 1
+        for call in self.changed:
+            call()
+
+    def doubt(self, card: ModelCard) -> None:
+        """Read a card again in the background: what was made of it is not what Ollama makes of it."""
+        listed = None if self._listing is None else self._listing.models.get(card.key)
+        if listed is not None and listed.digest == card.digest:
+            spawn(self._read_cards({(card.key, card.digest): listed}), name=f"card of {card.name} again", quiet=True)
 
     def invalidate(self) -> None:
         """Forget the listing: something was pulled, created, copied or deleted through the gate."""

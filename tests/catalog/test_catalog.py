@@ -249,6 +249,30 @@ async def test_another_version_of_ollama_describes_everything_anew(
     assert ollama.asked["/api/show llama3.2:latest"] == 2
 
 
+async def test_a_card_that_is_in_doubt_is_read_again_and_serves_until_then(
+    catalog: Catalog, ollama: FakeOllama
+) -> None:
+    card = await catalog.card("llama3.2")
+    assert card is not None
+    ollama.models["llama3.2:latest"] = (card.digest, {"template": "{% for message in messages %}{% endfor %}"})
+    catalog.doubt(card)
+    assert catalog.at_hand("llama3.2") is card
+    await until(lambda: catalog.at_hand("llama3.2") is not card)
+    again = catalog.at_hand("llama3.2")
+    assert again is not None
+    assert (again.digest, str(again.mode)) == (card.digest, "jinja")
+
+
+async def test_all_are_described_anew_after_they_were_forgotten(catalog: Catalog, ollama: FakeOllama) -> None:
+    card = await catalog.card("llama3.2")
+    catalog.forget()
+    assert catalog.at_hand("llama3.2") is None
+    again = await catalog.card("llama3.2")
+    assert again == card
+    assert again is not card
+    assert ollama.asked["/api/show llama3.2:latest"] == 2
+
+
 async def test_without_ollama_the_failure_is_told_and_the_next_lookup_tries_again(
     catalog: Catalog, ollama: FakeOllama
 ) -> None:
