@@ -56,7 +56,7 @@ from ollama_gate.wire.ndjson import BLIND, StreamEnd, TailObserver
 from ollama_gate.wire.payloads import StandIns
 
 # An enum's members are slow to get (Python 3.11).
-_QUEUED, _FIRST_BYTE, _EMBED, _ADMIT = Phase.QUEUED, Phase.FIRST_BYTE, Kind.EMBED, Verdict.ADMIT
+_QUEUED, _FIRST_BYTE, _EMBED, _ADMIT, _BOUND = Phase.QUEUED, Phase.FIRST_BYTE, Kind.EMBED, Verdict.ADMIT, Rung.BOUND
 
 _COUNT_WITHIN: Final = 5.0
 """Seconds for which a stream, or its first sign of life, waits for the count that it begins with."""
@@ -105,6 +105,7 @@ class Pipeline:
         """Take one guarded request from its first byte to its last."""
         passage, observer = Passage(), TailObserver()
         learn: Callable[[StreamEnd], None] | None = None
+        foreseen = False
         counting: asyncio.Task[PromptCount] | None = None
         try:
             received, body, inference = self._at_hand(request, lane, turn) or await self._read(request, lane, turn)
@@ -177,6 +178,7 @@ class Pipeline:
             room, count = judged.applied.window, judged.count
             if card is not None and room is not None and count is not None and passage.whole:
                 learn = partial(self._counter.learn, inference, card, room, count)
+                foreseen = caller is None and turn.reported is None and _foreseen(count, passage.end(observer))
             return response
         except Refused as no:
             return await _refuse(request, no.refusal, turn)
@@ -190,7 +192,10 @@ class Pipeline:
         finally:
             if counting is not None:
                 counting.cancel()  # nobody waits for it any more
-            self._settler.settle(turn, passage, observer, learn)
+            if learn is not None and foreseen:
+                self._settler.later(turn, passage, observer, learn)
+            else:
+                self._settler.settle(turn, passage, observer, learn)
 
     async def judge_only(self, inference: InferenceRequest) -> tuple[PromptCount, Applied, ModelCard]:
         """Count a request as if it were to be sent, with its parts; for /gate/count and the dialects' own counters.
@@ -229,6 +234,7 @@ class Pipeline:
     ) -> Judged:
         """The verdict by the count, where the bytes did not settle it or a quota goes by it."""
         if judged.open:
+            self._settler.catch_up()  # counts go by what was learned
             judged = await self.judge.by_count(inference, card, judged.applied, turn, received)
         caller, count = turn.caller, judged.count
         if caller is not None and count is not None and turn.verdict is _ADMIT and caller.short_of(count):
@@ -288,7 +294,7 @@ class Pipeline:
     ) -> asyncio.Task[PromptCount] | None:
         """The count of a prompt that bytes have settled, made while Ollama works, where the dialect tells it first."""
         count, room = judged.count, judged.applied.window
-        wanted = lane.needs_count and inference.stream and count is not None and count.rung is Rung.BOUND
+        wanted = lane.needs_count and inference.stream and count is not None and count.rung is _BOUND
         if not wanted or card is None or room is None:
             return None
         images = judged.applied.policy.image_tokens
@@ -309,7 +315,7 @@ class Pipeline:
         count, room = judged.count, judged.applied.window
 
         async def make() -> AnswerWriter:
-            tokens = count.tokens if count is not None and count.rung is not Rung.BOUND else None
+            tokens = count.tokens if count is not None and count.rung is not _BOUND else None
             if counting is not None:
                 try:
                     async with asyncio.timeout(_COUNT_WITHIN):
@@ -334,6 +340,11 @@ class Pipeline:
         if card is not None and judged.count is not None:
             self._counter.contradicted(inference, card, judged.count, found.tokens)
         raise Refused(refusals.refused_upstream(inference, found.tokens, found.limit, judged.applied.window))
+
+
+def _foreseen(count: PromptCount, end: StreamEnd) -> bool:
+    """Whether Ollama's own count only says what let the prompt pass: that it takes no more than its bytes allow."""
+    return count.rung is _BOUND and end.prompt_eval_count is not None and end.prompt_eval_count <= count.tokens
 
 
 async def _refuse(request: web.BaseRequest, refusal: Refusal, turn: Turn) -> web.StreamResponse:

@@ -1,9 +1,12 @@
 """What is left of a request when it is over: one log line and its metrics.
 
-Nothing here can fail a request: whatever goes wrong while observing is logged once and counted.
+Nothing here can fail a request: whatever goes wrong while observing is logged once and counted. Most of it can wait for
+a moment in which nobody's answer does, and costs less when it is done for several requests in a row.
 """
 
+import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -15,6 +18,15 @@ from ollama_gate.upstream.relay import Passage
 from ollama_gate.window import ending
 from ollama_gate.wire.ndjson import StreamEnd, TailObserver
 
+_GATHERED: Final = 0.005
+"""Seconds for which what can wait is gathered."""
+_AT_A_TIME: Final = 16
+"""Turns settled in a row, until the loop looks whether there is something for others: half a millisecond."""
+
+
+_Over = tuple[Turn, Passage, TailObserver, Callable[[StreamEnd], None], float]
+"""A turn with what `Settler.settle` takes, and when it was over."""
+
 
 class Settler:
     """Writes each finished turn into the log and the metrics."""
@@ -24,6 +36,29 @@ class Settler:
         self.metrics = metrics
         self._log = log
         self._clock = clock
+        self._gathered: list[_Over] = []
+
+    def later(self, turn: Turn, passage: Passage, observer: TailObserver, learn: Callable[[StreamEnd], None]) -> None:
+        """Settle one turn within some milliseconds, or with the next `catch_up`: what it tells surprises nobody."""
+        gathered = self._gathered
+        if not gathered:
+            asyncio.get_running_loop().call_later(_GATHERED, self._some)
+        gathered.append((turn, passage, observer, learn, self._clock()))
+
+    def catch_up(self) -> None:
+        """Settle what was put off; whoever reads what it is written into sees all of it then."""
+        gathered, self._gathered = self._gathered, []
+        gate_log.write(b"".join([self._settled(*over) for over in gathered]))
+
+    def _some(self) -> None:
+        gathered = self._gathered
+        if len(gathered) > _AT_A_TIME:
+            self._gathered = gathered[:_AT_A_TIME]
+            self.catch_up()
+            self._gathered = gathered[_AT_A_TIME:]
+            asyncio.get_running_loop().call_soon(self._some)
+        else:
+            self.catch_up()
 
     def settle(
         self,
@@ -32,7 +67,7 @@ class Settler:
         observer: TailObserver,
         learn: Callable[[StreamEnd], None] | None = None,
     ) -> None:
-        """Settle one turn; called exactly once, after the last byte or whatever came instead.
+        """Settle one turn; it or `later` is called exactly once, after the last byte or whatever came instead.
 
         Args:
             turn: the request's record.
@@ -40,6 +75,18 @@ class Settler:
             observer: has seen the answer.
             learn: takes what the end of a whole answer says of the prompt's count.
         """
+        gate_log.write(self._settled(turn, passage, observer, learn, self._clock()))
+
+    def _settled(
+        self,
+        turn: Turn,
+        passage: Passage,
+        observer: TailObserver,
+        learn: Callable[[StreamEnd], None] | None,
+        ended_at: float,
+    ) -> bytes:
+        """The line of one more turn that is settled."""
+        line = b""
         try:
             end = passage.end(observer) if passage.bytes else None
             if turn.caller is not None:
@@ -52,11 +99,12 @@ class Settler:
             self._count(turn, passage, end, ended)
             if turn.signals:
                 self._signals(turn)
-            self._write(turn, passage, end, ended)
+            line = gate_log.finished(_told(turn, passage, end, ended, ended_at))
             if learn is not None:
                 learn(passage.end(observer))
         except Exception as failure:  # noqa: BLE001 - observing must never fail a request
             self._log.error("a finished request could not be recorded", exc_info=failure)
+        return line
 
     def _count(self, turn: Turn, passage: Passage, end: StreamEnd | None, ended: str | None) -> None:
         metrics, model = self.metrics, self.metrics.model(turn.model)
@@ -96,54 +144,56 @@ class Settler:
         for name in turn.signals:
             self.metrics.signals.labels(model, name).inc()
 
-    def _write(self, turn: Turn, passage: Passage, end: StreamEnd | None, ended: str | None) -> None:
-        line: dict[str, object] = {
-            "id": turn.id,
-            "route": turn.route,
-            "model": turn.model,
-            "verdict": str(turn.verdict),
-            "status": turn.status,
-            "seconds": _places(self._clock() - turn.started),
-            "body_bytes": turn.body_bytes,
-        }
-        if turn.caller is not None:
-            line["key"] = turn.caller.key.name
-        if turn.code is not None:
-            line["code"] = turn.code
-        if turn.left:
-            line["client_gone"] = str(turn.phase)
-        if turn.rung is not None:
-            line["rung"] = str(turn.rung)
-            line["prompt_tokens"] = turn.prompt_tokens
-        if turn.budget is not None:
-            line["budget"] = turn.budget
-            line["window"] = turn.window
-        if turn.count_seconds is not None:
-            line["count_seconds"] = round(turn.count_seconds, 5)
-        if turn.compaction is not None and turn.compaction_seconds is not None:
-            line["compaction"] = turn.compaction
-            line["compaction_seconds"] = _places(turn.compaction_seconds)
-            if turn.compacted_from is not None:
-                line["compacted_from"] = turn.compacted_from
-        if turn.wait_seconds is not None:
-            line["wait_seconds"] = _places(turn.wait_seconds)
-        if passage.first_byte_at is not None and turn.sent_at is not None:
-            line["first_byte_seconds"] = _places(passage.first_byte_at - turn.sent_at)
-            line["answer_bytes"] = passage.bytes
-        if end is not None:
-            line["prompt_eval_count"] = end.prompt_eval_count
-            line["eval_count"] = end.eval_count
-            if end.error is not None and turn.status == 200:
-                line["error_in_answer"] = True
-            if ended is not None:
-                line["ended"] = ended
-            elif end.error is None and passage.whole and turn.status == 200 and "/embed" not in turn.route:
-                line["ended"] = "without done"
-        if turn.signals:
-            line["signals"] = dict(turn.signals)
-        if turn.notes:
-            line["notes"] = list(turn.notes)
-        gate_log.finished(line)
+
+def _told(turn: Turn, passage: Passage, end: StreamEnd | None, ended: str | None, ended_at: float) -> dict[str, object]:
+    """What the log says of a turn."""
+    line: dict[str, object] = {
+        "id": turn.id,
+        "route": turn.route,
+        "model": turn.model,
+        "verdict": str(turn.verdict),
+        "status": turn.status,
+        "seconds": _places(ended_at - turn.started),
+        "body_bytes": turn.body_bytes,
+    }
+    if turn.caller is not None:
+        line["key"] = turn.caller.key.name
+    if turn.code is not None:
+        line["code"] = turn.code
+    if turn.left:
+        line["client_gone"] = str(turn.phase)
+    if turn.rung is not None:
+        line["rung"] = str(turn.rung)
+        line["prompt_tokens"] = turn.prompt_tokens
+    if turn.budget is not None:
+        line["budget"] = turn.budget
+        line["window"] = turn.window
+    if turn.count_seconds is not None:
+        line["count_seconds"] = round(turn.count_seconds, 5)
+    if turn.compaction is not None and turn.compaction_seconds is not None:
+        line["compaction"] = turn.compaction
+        line["compaction_seconds"] = _places(turn.compaction_seconds)
+        if turn.compacted_from is not None:
+            line["compacted_from"] = turn.compacted_from
+    if turn.wait_seconds is not None:
+        line["wait_seconds"] = _places(turn.wait_seconds)
+    if passage.first_byte_at is not None and turn.sent_at is not None:
+        line["first_byte_seconds"] = _places(passage.first_byte_at - turn.sent_at)
+        line["answer_bytes"] = passage.bytes
+    if end is not None:
+        line["prompt_eval_count"] = end.prompt_eval_count
+        line["eval_count"] = end.eval_count
+        if end.error is not None and turn.status == 200:
+            line["error_in_answer"] = True
+        if ended is not None:
+            line["ended"] = ended
+        elif end.error is None and passage.whole and turn.status == 200 and "/embed" not in turn.route:
+            line["ended"] = "without done"
+    if turn.signals:
+        line["signals"] = dict(turn.signals)
+    if turn.notes:
+        line["notes"] = list(turn.notes)
+    return line
 
 
 def _places(seconds: float) -> float:

@@ -62,6 +62,7 @@ class Lasting:
     archive: "Keeper | None"
     checkpoints: RememberedCheckpoints
     """Those of a gate without an archive."""
+    settler: Settler
 
 
 class Wiring:
@@ -147,13 +148,14 @@ class Wiring:
             archive=self.archive,
             meanings=self._meanings(config),
         )
+        self.settler = lasting.settler if lasting is not None else Settler(metrics, log, clock)
         self.pipeline = Pipeline(
             config,
             upstream=self.upstream,
             catalog=self.catalog,
             counter=self.counter,
             admission=admission,
-            settler=Settler(metrics, log, clock),
+            settler=self.settler,
             shortener=Shortener(self.compactor, metrics, clock),
             clock=clock,
             refused_before=lasting.refused if lasting is not None else RefusedBefore(),
@@ -197,6 +199,7 @@ class Wiring:
         for task in (self._guard, self._looking, self._keeping, self._following):
             if task is not None:
                 task.cancel()
+        self.settler.catch_up()
         await self.compactor.close()
         if self._following is not None:
             await asyncio.wait({self._following})
@@ -214,7 +217,9 @@ class Wiring:
             # Its libraries take a third of a second to load, and streams go on meanwhile.
             await asyncio.to_thread(import_module, "ollama_gate.archive.keeper")
         refused = self.pipeline.judge.refused_before
-        lasting = Lasting(self.admission, self._book, self._store, refused, self.archive, self._remembered)
+        lasting = Lasting(
+            self.admission, self._book, self._store, refused, self.archive, self._remembered, self.settler
+        )
         fresh = Wiring(config, self._metrics, self._log, self._clock, lasting)
         self._store_goes_on = fresh._store is self._store
         self._archive_goes_on = fresh.archive is self.archive

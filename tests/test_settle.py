@@ -1,7 +1,9 @@
 """What is left of a finished request: one log line and its metrics, and never a failure."""
 
+import asyncio
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from ollama_gate.requests import PromptCount, Rung
 from ollama_gate.settle import Settler
 from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.relay import Passage
-from ollama_gate.wire.ndjson import TailObserver
+from ollama_gate.wire.ndjson import StreamEnd, TailObserver
 
 DONE = {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 3}
 MODEL = "registry.ollama.ai/library/m:latest"
@@ -33,8 +35,8 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(f"ollama_gate_{name}", labels)
 
 
-def turn(**more: Any) -> Turn:
-    return Turn("a-1", "/api/chat", 10.0, **{"model": MODEL, "verdict": Verdict.ADMIT, "status": 200, **more})
+def turn(id: str = "a-1", **more: Any) -> Turn:  # noqa: A002 - as the field is called
+    return Turn(id, "/api/chat", 10.0, **{"model": MODEL, "verdict": Verdict.ADMIT, "status": 200, **more})
 
 
 def line(written: io.StringIO) -> dict[str, Any]:
@@ -165,3 +167,75 @@ def test_an_answer_without_a_count_is_told_to_nobody(written_log: io.StringIO) -
     settled(turn(reported=heard.append), {"done": False})
     assert heard == []
     assert "signals" not in line(written_log)
+
+
+def put_off(settler: Settler, one: Turn, learn: Callable[[StreamEnd], None]) -> None:
+    """Settle a turn later, whose answer was whole."""
+    observer = TailObserver()
+    observer.feed(raw := json.dumps(DONE).encode() + b"\n")
+    settler.later(one, Passage(12.0, len(raw), whole=True), observer, learn)
+
+
+async def test_what_is_put_off_is_settled_by_itself_in_order_and_as_of_then(written_log: io.StringIO) -> None:
+    metrics, now, done = Metrics(), [20.0], asyncio.get_running_loop().create_future()
+    settler = Settler(metrics, log.logger(), lambda: now[0])
+    many = 40
+    for number in range(many):
+        last = number == many - 1
+        put_off(settler, turn(id=f"a-{number}"), done.set_result if last else lambda _: None)
+    now[0] = 99.0
+    assert not written_log.getvalue()
+    async with asyncio.timeout(10):
+        end = await done
+    assert end.prompt_eval_count == 7
+    await asyncio.sleep(0)
+    told = [json.loads(one) for one in written_log.getvalue().splitlines()]
+    assert [one["id"] for one in told] == [f"a-{number}" for number in range(many)]
+    assert {one["seconds"] for one in told} == {10.0}
+    assert value(metrics, "requests_total", route="/api/chat", model=MODEL, verdict="admit") == many
+
+
+async def test_others_get_a_turn_while_many_are_settled() -> None:
+    settler, settled_between, loop = Settler(Metrics(), log.logger(), lambda: 20.0), [0], asyncio.get_running_loop()
+    between: list[int] = []
+    done = loop.create_future()
+
+    def learn(_: StreamEnd) -> None:
+        if not settled_between[0]:
+            loop.call_soon(lambda: between.append(settled_between[0]))
+        settled_between[0] += 1
+        if settled_between[0] == 100:
+            done.set_result(None)
+
+    for _ in range(100):
+        put_off(settler, turn(), learn)
+    async with asyncio.timeout(10):
+        await done
+    assert between
+    assert between[0] < 50
+
+
+async def test_who_catches_up_sees_all_of_it_once(written_log: io.StringIO) -> None:
+    metrics, heard = Metrics(), list[StreamEnd]()
+    settler = Settler(metrics, log.logger(), lambda: 20.0)
+    put_off(settler, turn(), heard.append)
+    settler.catch_up()
+    assert value(metrics, "requests_total", route="/api/chat", model=MODEL, verdict="admit") == 1
+    settler.catch_up()
+    assert len(heard) == len(written_log.getvalue().splitlines()) == 1
+
+
+async def test_one_that_cannot_be_settled_takes_no_other_with_it(written_log: io.StringIO) -> None:
+    def broken(_: StreamEnd) -> None:
+        raise RuntimeError("full")
+
+    settler = Settler(Metrics(), log.logger(), lambda: 20.0)
+    put_off(settler, turn(id="a-1"), broken)
+    put_off(settler, turn(id="a-2"), lambda _: None)
+    settler.catch_up()
+    told = [json.loads(one) for one in written_log.getvalue().splitlines()]
+    assert sorted(one.get("id", one["event"]) for one in told) == [
+        "a finished request could not be recorded",
+        "a-1",
+        "a-2",
+    ]

@@ -35,6 +35,7 @@ async def answer(
     if found is None:
         known = ", ".join(sorted(ENDPOINTS))
         raise _not_found(f"{path} is not one of the gate's endpoints: {known}")
+    gate.wiring.settler.catch_up()  # what a finished request left is there for whoever looks
     takes, endpoint = found
     if takes != ("GET" if request.method == "HEAD" else request.method):
         raise Refused(Refusal(405, "method_not_allowed", f"{path[:200]} takes {takes}", headers={"Allow": takes}))

@@ -84,19 +84,26 @@ class _Direct:
 _direct: Final = _Direct()
 
 
-def finished(line: dict[str, object]) -> None:
-    """Write the line of a finished request: what `logger().info("request", **line)` writes, on the short way."""
-    out = _direct.out
-    if out is None:
+def finished(line: dict[str, object]) -> bytes:
+    """The line of a finished request, to be written by `write`: what `logger().info("request", **line)` writes.
+
+    This is the short way; where lines go the long one it is written now, and nothing is left of it.
+    """
+    if _direct.out is None:
         logger().info("request", **line)
-        return
+        return b""
     line["event"] = "request"
     line["level"] = "info"
     line["timestamp"] = datetime.now(UTC)
-    text = orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
+    return orjson.dumps(line, default=repr, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_UTC_Z)
+
+
+def write(lines: bytes) -> None:
+    """Write lines that `finished` gave."""
+    out = _direct.out
     try:
-        while text and (written := out.write(text)):  # all of it, but for a pipe that is full or a disk
-            text = text[written:]
+        while lines and out is not None and (written := out.write(lines)):  # all, but for a full pipe or disk
+            lines = lines[written:]
     except _UNWRITABLE:
         return
 
