@@ -78,6 +78,7 @@ async def test_what_cannot_be_learned_of_an_answer_costs_the_client_nothing(
             await client.send("POST", "/api/chat", body)
             reply = await client.rest(await client.head())
             assert (reply.status, reply.complete) == (200, True)
+    gate.wiring.settler.catch_up()
     assert len(lines(written_log, "request")) == 2
     assert len(lines(written_log, "a finished request could not be recorded")) == 2
     assert not lines(written_log, "internal error")

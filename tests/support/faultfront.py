@@ -108,9 +108,12 @@ class Behind:
     async def rid_of_it(self) -> None:
         """The request is over: it holds no slot, no memory and no connection, and has its one line in the log."""
         await until(lambda: not self.gate.turns)
+        self.gate.wiring.settler.catch_up()
         scheduler = self.gate.wiring.admission.gatekeeper.scheduler
         assert [(queue.running, queue.waiting) for queue in scheduler.queues.values()] in ([], [(0, 0)])
-        upstream = self.gate.wiring.upstream
+        upstream, counter = self.gate.wiring.upstream, self.gate.wiring.counter
+        # Comparisons that it has set off ask Ollama too, and would meet the next fault.
+        await until(lambda: not counter._samples and not any(known.checking for known in counter._models.values()))
         await until(lambda: upstream._all <= set(upstream._idle))
         assert len(self.told("request")) == self.asked
         assert not self.told("internal error")

@@ -59,6 +59,7 @@ async def looked(gate: Gate) -> None:
 
 
 def metric(gate: Gate, name: str, **labels: str) -> float:
-    """The value of one metric, 0 where it was never touched."""
+    """The value of one metric, 0 where it was never touched; all that is over is in it."""
+    gate.wiring.settler.catch_up()
     value = gate.metrics.registry.get_sample_value(f"ollama_gate_{name}", labels)
     return 0.0 if value is None else value
