@@ -42,8 +42,8 @@ class ModelTokenizer(Protocol):
         """The ids of one text."""
         ...
 
-    def pieces(self, text: str) -> list[str]:
-        """The text of each token."""
+    def pieces(self, text: str) -> bytes:
+        """The text of each token, as a JSON array."""
         ...
 
 

@@ -174,10 +174,9 @@ class RemoteTokenizer:
         """The ids of one text; errors as for `count`."""
         return unpack_numbers(self._ask(Operation.IDS, [text]))
 
-    def pieces(self, text: str) -> list[str]:
-        """The text of each token; errors as for `count`."""
-        pieces: list[str] = orjson.loads(self._ask(Operation.PIECES, [text]))
-        return pieces
+    def pieces(self, text: str) -> bytes:
+        """The text of each token, as a JSON array; errors as for `count`."""
+        return self._ask(Operation.PIECES, [text])
 
     def _ask(self, operation: Operation, texts: Sequence[str]) -> bytes:
         self.touch()

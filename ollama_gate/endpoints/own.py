@@ -8,6 +8,7 @@ import orjson
 from aiohttp import web
 
 from ollama_gate import __version__, dashboard
+from ollama_gate.counting.measuring import Meter
 from ollama_gate.endpoints import chunk, count, openapi, status
 from ollama_gate.errors import CountingError, Refusal, Refused
 from ollama_gate.observe.metrics import CONTENT_TYPE
@@ -115,12 +116,16 @@ async def _tokenize(gate: "Gate", request: web.BaseRequest, caller: "Caller | No
     wiring = gate.wiring
     card = await wiring.local(model)
     try:
-        ids, pieces = await wiring.counter.work(
-            card, lambda meter: (meter.tokenizer.ids(text), meter.tokenizer.pieces(text))
-        )
+        number, ids, pieces = await wiring.counter.work(card, partial(_tokens, text))
     except CountingError as failure:
         raise Refused(Refusal(400, "not_countable", str(failure), param="model")) from failure
-    return _told({"model": card.name, "count": len(ids), "ids": ids, "pieces": pieces})
+    return _told({"model": card.name, "count": number, "ids": orjson.Fragment(ids), "pieces": orjson.Fragment(pieces)})
+
+
+def _tokens(text: str, meter: Meter) -> tuple[int, bytes, bytes]:
+    """How many tokens a text has, and their ids and pieces as JSON: there may be millions, and the loop writes none."""
+    ids = meter.tokenizer.ids(text)
+    return len(ids), orjson.dumps(ids), meter.tokenizer.pieces(text)
 
 
 async def _chunk(gate: "Gate", request: web.BaseRequest, caller: "Caller | None") -> web.Response:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from ollama_gate.catalog.card import Mode, ModelCard
@@ -48,8 +49,8 @@ class FakeTokenizer:
     def ids(self, text: str) -> list[int]:
         return list(range(-(-len(text) // 2)))
 
-    def pieces(self, text: str) -> list[str]:
-        return [text[at : at + 2] for at in range(0, len(text), 2)]
+    def pieces(self, text: str) -> bytes:
+        return orjson.dumps([text[at : at + 2] for at in range(0, len(text), 2)])
 
 
 @dataclass(slots=True)
@@ -481,7 +482,7 @@ class TestInputs:
         assert (count.rung, count.items, count.tokens) == (Rung.EXACT, (502, 503, 2), 1001)
 
     async def test_work_is_done_with_a_models_own_tokens(self, counter: Counter) -> None:
-        assert await counter.work(card(), lambda meter: meter.tokenizer.pieces("abcde")) == ["ab", "cd", "e"]
+        assert await counter.work(card(), lambda meter: meter.tokenizer.pieces("abcde")) == b'["ab","cd","e"]'
 
 
 class TestOpening:
