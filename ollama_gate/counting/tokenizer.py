@@ -10,6 +10,8 @@ Specials inside a text are parsed, as Ollama has them parsed; BOS and EOS are `f
 from collections.abc import Sequence
 from typing import Protocol
 
+import orjson
+
 from ollama_gate.counting import bpe, merges, unigram, wordpiece
 from ollama_gate.counting.facts import TokenizerFacts, facts_of
 from ollama_gate.counting.letters import BYTE_TEXTS, LETTER_BYTES, SPACE
@@ -80,13 +82,15 @@ class Tokenizer:
                 found.append(part.id)
         return found
 
-    def pieces(self, text: str) -> list[str]:
-        """The text of each token, in order; a token that ends inside a character shows U+FFFD."""
+    def pieces(self, text: str) -> bytes:
+        """The text of each token in order, as a JSON array; a token that ends inside a character shows U+FFFD."""
         special = {token.id: token.text for token in self.facts.specials.tokens}
-        return [
-            special[number] if number in special else self._shown(self.engine.token(number))
-            for number in self.ids(text)
-        ]
+        return orjson.dumps(
+            [
+                special[number] if number in special else self._shown(self.engine.token(number))
+                for number in self.ids(text)
+            ]
+        )
 
     def _scans(self, text: str) -> bool:
         return self.engine.cuts_specials and self._partition.plain(text)

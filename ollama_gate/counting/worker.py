@@ -151,7 +151,7 @@ def _answer(tokenizer: Tokenizer, request: bytes) -> bytes:
             case Operation.IDS:
                 return pack_numbers(tokenizer.ids(texts[0]))
             case Operation.PIECES:
-                return bytes([Status.DONE]) + orjson.dumps(tokenizer.pieces(texts[0]))
+                return bytes([Status.DONE]) + tokenizer.pieces(texts[0])
     except Exception as error:  # noqa: BLE001 - the gate falls back to a lower rung and says why
         return bytes([Status.FAILED]) + repr(error).encode("utf-8", "replace")
 
