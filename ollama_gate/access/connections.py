@@ -1,8 +1,8 @@
 """Connections from clients: how many one client may hold, how slowly it may send, and how its mistakes are answered.
 
 aiohttp reads the requests; what is added here costs a request nothing but a comparison for each read, and spares it a
-task of its own. Once a second all connections are looked through for those that send a head or a body more slowly than
-anybody honest does (slowloris).
+task of its own, and the parsing of a head that was read before. Once a second all connections are looked through for
+those that send a head or a body more slowly than anybody honest does (slowloris).
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from ollama_gate.access.again import Heads, WholeBody
 from ollama_gate.access.hosts import is_loopback
 
 LOOK_EVERY: Final = 1.0
@@ -116,13 +117,14 @@ class ClientRequest(web.BaseRequest):
 class ClientConnection(web.RequestHandler):
     """One connection from a client."""
 
-    __slots__ = ("_client", "_received", "_seen", "_server", "_since", "_slow_since", "_stuck_since")
+    __slots__ = ("_client", "_heads", "_received", "_seen", "_server", "_since", "_slow_since", "_stuck_since")
 
     def __init__(self, server: "ClientServer", **how: Any) -> None:
         """Belong to a server."""
         super().__init__(server, **how)
         self._server = server
         self._client = ""
+        self._heads = Heads()
         self._since = 0.0
         """The loop's time when a request head began of which only a part has come; 0 when there is none."""
         self._received = 0
@@ -177,10 +179,23 @@ class ClientConnection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, and note whether they are part of a head that is not whole yet."""
-        requests, under_way = self._request_count, self._current_request
         self._received += len(data)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done() and not self._close:
+            again = self._heads.again(data)
+            if again is not None:
+                message, body = again
+                self._since = 0.0
+                self._request_count += 1
+                self._messages.append((message, WholeBody(self, body)))
+                waiter.set_result(None)
+                return
+        requests, under_way = self._request_count, self._current_request
         super().data_received(data)
-        if self._request_count != requests:
+        begun = self._request_count - requests
+        last = self._messages[-1][0] if begun == 1 else None
+        self._heads.parsed(data, last if isinstance(last, RawRequestMessage) else None)
+        if begun:
             self._since = 0.0
             if under_way is not None:
                 self._fail_body(under_way)
