@@ -129,3 +129,11 @@ class WholeBody(StreamReader):
         self._buffer.append(data)
         self._size = self.total_bytes = len(data)
         self._eof = True
+
+    def read_nowait(self, n: int = -1) -> bytes:
+        """All of it at once, in one step where aiohttp's takes five."""
+        if n != -1 or self._exception is not None or self._buffer_offset or len(self._buffer) != 1:
+            return super().read_nowait(n)
+        self._size = 0
+        self._cursor = self.total_bytes
+        return self._buffer.popleft()

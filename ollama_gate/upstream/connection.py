@@ -261,7 +261,7 @@ class Answer:
         """
         self.status: int = head.status
         self.reason: bytes = head.reason
-        self.fields: list[Field] = head.fields
+        self.fields: tuple[Field, ...] = head.fields
         """Its headers as they came."""
         self.length: int | None = head.length
         """Bytes of the body where the head says it."""

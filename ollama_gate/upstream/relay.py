@@ -100,10 +100,12 @@ async def relay(
                 if passage.first_byte_at is None:
                     passage.first_byte_at = clock()
                 passage.bytes += len(data)
-                observer.feed(data)
                 if answer.done:
+                    observer.feed(data)
                     break  # the last of it goes out with the end mark
-                if (slow := outlet.write(data)) is not None:
+                slow = outlet.write(data)
+                observer.feed(data)  # while it is on its way
+                if slow is not None:
                     await slow
                 else:
                     await answer.changed()  # nothing can have come while nothing was waited for

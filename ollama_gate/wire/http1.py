@@ -22,6 +22,7 @@ _MOST_INTERIM: Final = 64
 """Answers of status 1xx before the one that counts."""
 
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?")
+_DATE: Final = re.compile(rb"\r\n[Dd]ate:[^\r\n\0]*")
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"content-length", b"transfer-encoding"})
@@ -39,7 +40,7 @@ class AnswerHead:
 
     status: int
     reason: bytes
-    fields: list[Field]
+    fields: tuple[Field, ...]
     """The headers as they came, but for a Content-Length beside a chunked body, which means nothing."""
     length: int | None
     """Bytes of the body where they are known beforehand."""
@@ -147,13 +148,16 @@ class AnswerReader:
         return self._after_head(head, rest)
 
     def _after_head(self, raw: bytes, rest: bytes) -> bytes:
-        lines = raw.split(b"\r\n")
-        keep_alive, status, reason = _status_line(lines[0])
-        fields = list(map(_field, lines[1:]))
-        said: dict[bytes, list[bytes]] = {}
-        for name, line in fields:
-            if name in _OF_THE_CONNECTION:
-                said.setdefault(name, []).append(line.partition(b":")[2].strip(b" \t"))
+        date = _DATE.search(raw)
+        if date is None:
+            said = _said(raw)
+            fields = said.fields
+        else:  # all that differs from the answer before
+            start, end = date.span()
+            said = _said(raw[:start] + raw[end:])
+            place = raw.count(b"\r\n", 0, start)
+            fields = (*said.fields[:place], (b"date", raw[start + 2 : end]), *said.fields[place:])
+        status, length = said.status, said.length
         if status < 200:
             if status == 101:
                 raise UpstreamBroken("Ollama wants to speak another protocol")
@@ -161,40 +165,17 @@ class AnswerReader:
             if self._interim > _MOST_INTERIM:
                 raise UpstreamBroken("Ollama sends interim answers without end")
             return self._until_head(rest)
-        codings, lengths = said.get(b"transfer-encoding"), said.get(b"content-length")
-        if codings and lengths:
-            fields, lengths = [field for field in fields if field[0] != b"content-length"], None
-        length = self._framing(status, codings, lengths)
-        if b"connection" in said:
-            tokens = b",".join(said[b"connection"]).lower()
-            keep_alive = b"close" not in tokens and (keep_alive or b"keep-alive" in tokens)
-        self.keep_alive = keep_alive
-        self.head = AnswerHead(status, reason, fields, length)
-        return self.feed(rest) if rest else b""
-
-    def _framing(self, status: int, codings: list[bytes] | None, lengths: list[bytes] | None) -> int | None:
-        """Decide how the body ends (RFC 9112, 6.3)."""
-        length: int | None = None
-        if codings:
-            if b",".join(codings).strip().lower() != b"chunked":
-                raise UpstreamBroken("Ollama's answer has a transfer coding that is not known here")
-        elif lengths:
-            if len(lengths) > 1 or not _is_length(lengths[0]):  # said twice it is well if it is the same
-                lengths = list({text.strip() for value in lengths for text in value.split(b",")})
-                if len(lengths) > 1 or not _is_length(lengths[0]):
-                    raise UpstreamBroken("Ollama's answer has a Content-Length that is none")
-            length = int(lengths[0])
-        if self._bodiless or status in (204, 304):
+        self.keep_alive = said.keep_alive
+        self.head = AnswerHead(status, said.reason, fields, length)
+        if self._bodiless or status in (204, 304) or length == 0:
             self._over()
-        elif codings:
+        elif said.chunked:
             self._state = _SIZE_LINE
         elif length is None:
             self._state = _ENDLESS
-        elif not length:
-            self._over()
         else:
             self._left, self._state = length, _PLAIN
-        return length
+        return self.feed(rest) if rest else b""
 
     def _over(self) -> None:
         """The answer is whole."""
@@ -266,22 +247,62 @@ class AnswerReader:
         self._over()
 
 
+@frozen
+class _Said:
+    """What a head says, but for its date."""
+
+    status: int
+    reason: bytes
+    fields: tuple[Field, ...]
+    chunked: bool
+    length: int | None
+    keep_alive: bool
+
+
 @lru_cache(maxsize=64)
-def _status_line(line: bytes) -> tuple[bool, int, bytes]:
-    """Whether connections are kept unless a header says otherwise, the status, and the reason phrase.
+def _said(raw: bytes) -> _Said:
+    """What a head without its date says; mostly the same as the one of the answer before.
 
     Raises:
-        UpstreamBroken: this is not HTTP.
+        UpstreamBroken: this is not HTTP, or could be read in two ways.
     """
-    found = _STATUS_LINE.fullmatch(line)
+    first, *lines = raw.split(b"\r\n")
+    found = _STATUS_LINE.fullmatch(first)
     if found is None:
         raise UpstreamBroken("what answers is not an HTTP server")
-    return found[1] == b"1", int(found[2]), found[3] or b""
+    keep_alive = found[1] == b"1"
+    fields = tuple(map(_field, lines))
+    said: dict[bytes, list[bytes]] = {}
+    for name, line in fields:
+        if name in _OF_THE_CONNECTION:
+            said.setdefault(name, []).append(line.partition(b":")[2].strip(b" \t"))
+    codings, lengths = said.get(b"transfer-encoding"), said.get(b"content-length")
+    if codings and lengths:
+        fields, lengths = tuple(field for field in fields if field[0] != b"content-length"), None
+    if codings and b",".join(codings).strip().lower() != b"chunked":
+        raise UpstreamBroken("Ollama's answer has a transfer coding that is not known here")
+    if b"connection" in said:
+        tokens = b",".join(said[b"connection"]).lower()
+        keep_alive = b"close" not in tokens and (keep_alive or b"keep-alive" in tokens)
+    length = _length(lengths) if lengths else None
+    return _Said(int(found[2]), found[3] or b"", fields, bool(codings), length, keep_alive)
 
 
-@lru_cache(maxsize=64)
+def _length(said: list[bytes]) -> int:
+    """How long a body is (RFC 9112, 6.3); said twice it is well if it is the same.
+
+    Raises:
+        UpstreamBroken: that is no length.
+    """
+    told = {text.strip() for value in said for text in value.split(b",")}
+    text = told.pop()
+    if told or not text.isdigit() or len(text) > _MOST_DIGITS:
+        raise UpstreamBroken("Ollama's answer has a Content-Length that is none")
+    return int(text)
+
+
 def _field(line: bytes) -> Field:
-    """The header that a line is; most lines are those of the answer before.
+    """The header that a line is.
 
     Raises:
         UpstreamBroken: it is none.
@@ -305,10 +326,6 @@ def _chunk_size(line: bytes) -> int:
     if found is None:
         raise UpstreamBroken("a chunk of Ollama's answer has a size that is none")
     return int(found[1], 16)
-
-
-def _is_length(text: bytes) -> bool:
-    return text.isdigit() and len(text) <= _MOST_DIGITS
 
 
 def request_head(method: str, target: str, host: str, lines: Sequence[bytes]) -> bytes:
