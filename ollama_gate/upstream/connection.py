@@ -17,6 +17,9 @@ _MOST_WAITING: Final = 512 * 1024
 _JOINED: Final = 64 * 1024
 """Longest request body that is copied behind its head, to go out in one write."""
 
+Sink = Callable[[bytes], Awaitable[None] | None]
+"""Takes a run of bytes as one read brought it; gives what to wait for before it can take more, or None."""
+
 
 class Connection(asyncio.Protocol):
     """One connection, used for one exchange at a time."""
@@ -29,6 +32,8 @@ class Connection(asyncio.Protocol):
         "_idle_timeout",
         "_loop",
         "_paused",
+        "_poured",
+        "_sink",
         "_timer",
         "_transport",
         "_waiter",
@@ -57,6 +62,10 @@ class Connection(asyncio.Protocol):
         """Bytes in `parts`."""
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Sink | None = None
+        """Who gets the body as it comes, while `parts` is empty."""
+        self._poured: Awaitable[None] | Exception | None = None
+        """What became of it, where it takes no more: what to wait for, or how it failed."""
         self._failure: UpstreamError | None = None
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -86,6 +95,9 @@ class Connection(asyncio.Protocol):
             self._fail(failure)
             return
         if body:
+            if self._sink is not None and not reader.done:
+                self._pour(self._sink, body)
+                return
             self.parts.append(body)
             self._waiting += len(body)
             if self._waiting > _MOST_WAITING and not self._paused and self._transport is not None:
@@ -174,6 +186,29 @@ class Connection(asyncio.Protocol):
         waiter = self._waiter = self._loop.create_future()
         return waiter
 
+    async def pour(self, sink: Sink) -> Awaitable[None] | None:
+        """Give what comes to `sink` at once, in the read that brings it, until there is something to wait for.
+
+        A token so goes on its way without a turn of the loop and a task's waking.
+
+        Returns:
+            What to wait for before the sink can take more; None where the answer has come to its end, whose last bytes
+            are to be taken.
+
+        Raises:
+            UpstreamError: as by `changed`.
+            Exception: what the sink has raised.
+        """
+        self._sink = sink
+        try:
+            await self.changed()
+        finally:
+            self._sink = None
+            poured, self._poured = self._poured, None
+        if isinstance(poured, Exception):
+            raise poured
+        return poured
+
     def take(self) -> bytes:
         """The bytes of the body that are there; empty when there are none."""
         parts = self.parts
@@ -201,6 +236,15 @@ class Connection(asyncio.Protocol):
             self._body_task.cancel()
         if self._transport is not None:
             self._transport.abort()
+
+    def _pour(self, sink: Sink, body: bytes) -> None:
+        try:
+            self._poured = sink(body)
+        except Exception as failure:  # noqa: BLE001 - raised where it is poured from
+            self._poured = failure
+        if self._poured is not None:
+            self._sink = None
+            self._wake()
 
     def _fail(self, failure: UpstreamError) -> None:
         if self._failure is None:
@@ -292,9 +336,32 @@ class Answer:
         Raises:
             UpstreamError: the answer breaks off, which is raised at once.
         """
+        return self._flow().changed()
+
+    async def pour(self, sink: Sink) -> bytes:
+        """Give the body to `sink` as it comes, all but the last run of bytes, which is returned: an end belongs to it.
+
+        Raises:
+            UpstreamError: the answer breaks off.
+            Exception: what the sink raises.
+        """
+        data = self.take()
+        while not self.done:
+            slow = sink(data) if data else await self._flow().pour(sink)
+            if slow is not None:
+                await slow
+            data = self.take()
+        return data
+
+    def _flow(self) -> Connection:
         if self._connection is None:
             raise UpstreamBroken("the answer was given back")
-        return self._connection.changed()
+        return self._connection
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing of the body is there, yet or any more."""
+        return not self._kept and (self._connection is None or not self._connection.parts)
 
     @property
     def complete(self) -> bool:

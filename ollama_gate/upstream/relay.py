@@ -6,7 +6,7 @@ the client too: an end that looks clean would be a lie. Ollama itself tells that
 over and over (`llm/llama_server.go:Completion`, v0.33: no error, and no last line).
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -90,26 +90,23 @@ async def relay(
         outlet = opened(request, answer, turn)
         response = outlet.response
         turn.phase, turn.status = _STREAMING, answer.status
-        data = answer.take()
-        if not data and (slow := outlet.flush()) is not None:
+
+        def hand_on(data: bytes) -> Awaitable[None] | None:
+            if passage.first_byte_at is None:
+                passage.first_byte_at = clock()
+            passage.bytes += len(data)
+            slow = outlet.write(data)
+            observer.feed(data)  # while it is on its way
+            return slow
+
+        if answer.silent and (slow := outlet.flush()) is not None:
             await slow
-        while data or not answer.done:
-            if not data:
-                await answer.changed()
-            else:
-                if passage.first_byte_at is None:
-                    passage.first_byte_at = clock()
-                passage.bytes += len(data)
-                if answer.done:
-                    observer.feed(data)
-                    break  # the last of it goes out with the end mark
-                slow = outlet.write(data)
-                observer.feed(data)  # while it is on its way
-                if slow is not None:
-                    await slow
-                else:
-                    await answer.changed()  # nothing can have come while nothing was waited for
-            data = answer.take()
+        data = await answer.pour(hand_on)
+        if data:
+            if passage.first_byte_at is None:
+                passage.first_byte_at = clock()
+            passage.bytes += len(data)
+            observer.feed(data)
         passage.whole = True
         if marked and answer.length is None and not (end := passage.end(observer)).done and end.error is None:
             await _break_off(request, outlet, data, turn)

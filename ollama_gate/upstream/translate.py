@@ -236,27 +236,28 @@ class Translation:
         passage, outlet, touched = self._passage, opened.outlet, opened.lifeline.touched
         lines, look, translate = LineSplitter(), self._observer.feed, opened.writer.feed
         out: list[bytes] = []
+
+        def translated(data: bytes) -> bytes:
+            if passage.first_byte_at is None:
+                passage.first_byte_at = self._clock()
+            passage.bytes += len(data)
+            look(data)
+            for line in lines.feed(data):
+                out.append(translate(_chunk(line)))  # noqa: PERF401 - what came before a broken line is kept
+            written = b"".join(out)
+            out.clear()
+            return written
+
+        def hand_on(data: bytes) -> Awaitable[None] | None:
+            written = translated(data)
+            if not written:
+                return None
+            touched()
+            return outlet.write(written)
+
         try:
-            data = answer.take()
-            while data or not answer.done:
-                slow: Awaitable[None] | None = None
-                if data:
-                    if passage.first_byte_at is None:
-                        passage.first_byte_at = self._clock()
-                    passage.bytes += len(data)
-                    look(data)
-                    for line in lines.feed(data):
-                        out.append(translate(_chunk(line)))  # noqa: PERF401 - what came before a broken line is kept
-                    written = b"".join(out)
-                    out.clear()
-                    if written:
-                        touched()
-                        slow = outlet.write(written)
-                if slow is not None:
-                    await slow
-                elif not answer.done:
-                    await answer.changed()  # nothing can have come while nothing was waited for
-                data = answer.take()
+            if data := await answer.pour(hand_on):
+                out.append(translated(data))
             rest = lines.end()
             if rest:
                 out.append(translate(_chunk(rest)))
