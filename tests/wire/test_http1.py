@@ -64,6 +64,32 @@ def test_a_body_of_unknown_length_ends_with_the_connection(body: bytes, at: list
     assert reader.done
 
 
+LINES = st.sampled_from(
+    [
+        b"Date: Tue, 01 Dec 2026 10:00:00 GMT",
+        b"date:x",
+        b"DATE: y",
+        b"Date:",
+        b"X-Date: z",
+        b"Content-Length: 0",
+        b"A: Date: b",
+    ]
+)
+
+
+@given(lines=st.lists(LINES, max_size=5, unique=True))
+def test_headers_come_as_they_stand_with_the_date_among_them(lines: list[bytes]) -> None:
+    reader, _ = read([b"\r\n".join([b"HTTP/1.1 200 OK", *lines, b"", b""])])
+    assert reader.head is not None
+    assert list(reader.head.fields) == [(line.split(b":")[0].lower(), line) for line in lines]
+
+
+@pytest.mark.parametrize("date", [b"Date: a\0b", b"Date: a\nb", b"Date: a\rb", b"Date: a\r\n b", b"Date : a", b"Date"])
+def test_a_date_that_is_no_header_is_refused_as_any_other(date: bytes) -> None:
+    with pytest.raises(UpstreamBroken):
+        read([HEAD + date + b"\r\nContent-Length: 0\r\n\r\n"])
+
+
 @given(st.binary(max_size=300), PIECES)
 def test_whatever_comes_is_an_answer_or_a_broken_upstream(data: bytes, at: list[int]) -> None:
     for start in (b"", HEAD, CHUNKED, CHUNKED + b"5\r\n"):
