@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.processes import Turns
+from bench.soak.streams import LATE
 
 MIB: Final = 1024**2
 
@@ -55,6 +56,53 @@ def turns(loops: Mapping[str, Turns], seconds: float) -> list[Finding]:
             f"{100 * turn.ran / seconds:.0f}, {100 * turn.waited / seconds:.0f} % of the time",
         )
         for name, turn in loops.items()
+    ]
+
+
+def own(late: tuple[float, float], stops: Sequence[tuple[float, float]]) -> float:
+    """Seconds that a token took without those in which the machine stood still.
+
+    Args:
+        late: when it was written, and when it was read.
+        stops: from and to, of all cores; they may overlap.
+    """
+    written, read = late
+    took, at = read - written, written
+    for begin, end in sorted(stops):
+        stood = min(end, read) - max(begin, at)
+        if stood > 0:
+            took -= stood
+            at = min(end, read)
+    return took
+
+
+def lateness(
+    latest: float, late: Sequence[tuple[float, float]], stops: Sequence[tuple[float, float]], bound: float | None
+) -> list[Finding]:
+    """How late tokens were, and what of it was the machine's.
+
+    Args:
+        latest: seconds that the latest took of those that were in time.
+        late: the others; when each was written, and when it was read.
+        stops: when the machine stood still.
+        bound: seconds that no token may be late by; None does not judge it.
+    """
+    times = [own(one, stops) for one in late]
+    most = None if bound is None else bound * 1000
+    above = sum(time > (bound or LATE) for time in times)
+    longest = max((end - begin for begin, end in stops), default=0.0)
+    return [
+        at_most(
+            "the latest of them, without the times in which the machine stood still",
+            1000 * max([latest, *times]),
+            most,
+            "ms",
+        ),
+        Finding("of them later than 100 ms, without these times, and with them", f"{above}, {len(late)}"),
+        Finding(
+            "times that the machine stood still for more than 50 ms, and the longest",
+            f"{len(stops)}, {1000 * longest:.0f} ms",
+        ),
     ]
 
 

@@ -7,7 +7,7 @@ import asyncio
 import json
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +16,10 @@ import click
 import uvloop
 
 _STAMP: Final = b'"created_at":"'
+LATE: Final = 0.1
+"""Seconds from which on a token is late."""
+_MOST: Final = 100_000
+"""Late tokens whose times are kept."""
 
 
 @dataclass(slots=True)
@@ -24,9 +28,9 @@ class Lateness:
 
     tokens: int = 0
     latest: float = 0.0
-    """Seconds that the latest token was late by."""
-    above: int = 0
-    """Tokens later than 100 ms."""
+    """Seconds that the latest of those in time took."""
+    late: list[tuple[float, float]] = field(default_factory=list)
+    """When each late token was written, and when it was read; seconds of the wall clock."""
     broken: int = 0
     """Streams that did not come to their end."""
 
@@ -40,10 +44,11 @@ class Lateness:
         whole, _, fraction = text.rstrip("Z").partition(".")
         # Python reads six digits of Ollama's nine.
         written = datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
-        late = now - written
         self.tokens += 1
-        self.above += late > 0.1
-        self.latest = max(self.latest, late)
+        if now - written <= LATE:
+            self.latest = max(self.latest, now - written)
+        elif len(self.late) < _MOST:
+            self.late.append((written, now))
 
 
 async def one(port: int, body: bytes, session: aiohttp.ClientSession, seen: Lateness) -> None:
@@ -73,7 +78,8 @@ async def run(port: int, count: int, model: str) -> Lateness:
         for _ in range(count):
             running.append(group.create_task(one(port, body, session, seen)))
             await asyncio.sleep(5.0 / count)
-        seen.latest, seen.above, seen.tokens = 0.0, 0, 0  # the beginning of everything is not what is measured
+        seen.latest, seen.tokens = 0.0, 0  # the beginning of everything is not what is measured
+        seen.late.clear()
         await stop.wait()
         for task in running:
             task.cancel()

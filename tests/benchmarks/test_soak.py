@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.processes import Turns
-from bench.soak.judging import Finding, Sample, at_most, fine, slope, turns
+from bench.soak.judging import Finding, Sample, at_most, fine, lateness, own, slope, turns
 from bench.soak.steps import CHATS, EMBEDDER, LONG, MODELS, SLOW, Leave, next_step
+from bench.soak.stops import watch
 from bench.soak.streams import Lateness
 
 ROOT = Path(__file__).parents[2]
@@ -62,8 +63,44 @@ def test_lateness_is_read_from_the_time_that_ollama_wrote() -> None:
     seen.see(line, written + 0.25)
     seen.see(line.replace(b".9123456Z", b"Z"), written)
     seen.see(b'{"error":"x"}\n', written)
-    assert (seen.tokens, seen.above) == (2, 2)
-    assert seen.latest == pytest.approx(0.9123456, abs=1e-5)
+    seen.see(line, written + 0.05)
+    assert seen.tokens == 3
+    assert seen.latest == pytest.approx(0.05, abs=1e-5)
+    assert [read - when for when, read in seen.late] == pytest.approx([0.25, 0.9123456], abs=1e-5)
+
+
+def test_a_machine_that_stands_still_is_seen() -> None:
+    clock = [0.0, 0.005, 0.055, 0.11, 0.115, 31.0, 31.005]
+    looks = iter(clock)
+    slept: list[float] = []
+    assert watch(lambda: len(slept) < len(clock) - 1, lambda: next(looks), slept.append) == [
+        (0.055, 0.11),
+        (0.115, 31.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stops", "left"),
+    [
+        ([], 10.0),
+        ([(0.0, 20.0), (5.0, 12.0)], 0.0),
+        ([(105.0, 108.0)], 7.0),
+        ([(105.0, 108.0), (106.0, 109.0), (90.0, 101.0), (109.5, 200.0), (50.0, 60.0), (300.0, 301.0)], 4.5),
+    ],
+)
+def test_what_the_machine_stood_still_is_not_the_gates(stops: list[tuple[float, float]], left: float) -> None:
+    late = (0.0, 10.0) if left == 0.0 else (100.0, 110.0)
+    assert own(late, stops) == pytest.approx(left)
+
+
+def test_only_what_is_the_gates_is_judged() -> None:
+    late, stops = [(1.0, 33.0), (50.0, 50.2)], [(1.02, 32.95)]
+    judged, counted, stood = lateness(0.04, late, stops, 0.1)
+    assert (judged.value, judged.bound, judged.holds) == ("200.0 ms", "≤ 100 ms", False)
+    assert (counted.value, stood.value) == ("1, 2", "1, 31930 ms")
+    assert lateness(0.04, late[:1], stops, 0.1)[0].holds is True
+    assert lateness(0.04, [], [], 0.1)[0].value.startswith("40")
+    assert lateness(0.04, late, stops, None)[0].holds is None
 
 
 def test_clients_do_everything_that_is_to_be_tried() -> None:
