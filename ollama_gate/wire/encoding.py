@@ -15,6 +15,8 @@ from ollama_gate.errors import Refusal, Refused
 ACCEPTED = "zstd, gzip, deflate"
 """What a 415 answer names in its Accept-Encoding header (RFC 9110, 15.5.16)."""
 
+_PLAIN = frozenset({"", "identity", "none", "utf-8", "utf8", "us-ascii", "iso-8859-1"})
+"""No coding: the standard's own word for it, and the charsets that clients write into the wrong header."""
 _MOST_CODINGS = 3
 """Codings applied one over the other. Nobody needs two; a longer list is an attack."""
 _MOST_FRAMES = 1024
@@ -47,7 +49,7 @@ def decode_content(raw: bytes | bytearray, content_encoding: str | None, limit: 
     if content_encoding is None and len(raw) <= limit:
         return raw
     codings = [coding.strip().lower() for coding in (content_encoding or "").split(",")]
-    codings = [coding for coding in codings if coding not in {"", "identity"}]
+    codings = [coding for coding in codings if coding not in _PLAIN]
     for coding in codings:
         if coding not in _DECODERS:
             raise _unsupported(f"Content-Encoding {coding[:40]!r} is not supported; send one of {ACCEPTED}, or none.")
