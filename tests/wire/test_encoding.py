@@ -61,7 +61,7 @@ def refusal_of(raw: bytes, coding: str | None, limit: int = LIMIT) -> Refusal:
     return caught.value.refusal
 
 
-@pytest.mark.parametrize("coding", [None, "", "identity", " Identity ", "identity, identity", "utf-8", "UTF8, identity"])
+@pytest.mark.parametrize("coding", [None, "", "identity", " Identity ", "utf-8", "UTF8"])
 def test_a_plain_body_is_returned_as_it_is(coding: str | None) -> None:
     assert decode_content(TEXT, coding, LIMIT) is TEXT
 
