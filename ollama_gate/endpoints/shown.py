@@ -23,6 +23,7 @@ from ollama_gate.turn import Phase, Turn, Verdict
 from ollama_gate.upstream.client import answer_of
 from ollama_gate.upstream.outlet import SERVER
 from ollama_gate.wire.body import decode_json
+from ollama_gate.wire.encoding import codings_of
 from ollama_gate.wire.folding import fold
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ async def answer(gate: "Gate", request: web.BaseRequest, path: str, turn: Turn) 
     restricted = turn.caller if turn.caller is not None and turn.caller.restricted else None
     if path == SHOW:
         length = request.content_length
-        if length is None or length > _LONGEST or "Content-Encoding" in request.headers:
+        if length is None or length > _LONGEST or codings_of(request.headers.get("Content-Encoding")):
             if restricted is not None:
                 raise Refused(Refusal(400, "invalid_request", "ask for one model, plainly", param="model"))
             return await gate.pass_on(request, path, turn)

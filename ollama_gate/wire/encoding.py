@@ -15,7 +15,7 @@ from ollama_gate.errors import Refusal, Refused
 ACCEPTED = "zstd, gzip, deflate"
 """What a 415 answer names in its Accept-Encoding header (RFC 9110, 15.5.16)."""
 
-_PLAIN = frozenset({"", "identity", "none", "utf-8", "utf8", "us-ascii", "iso-8859-1"})
+_PLAIN = frozenset({"", "identity", "none", "utf-8", "utf8", "ascii", "us-ascii", "iso-8859-1", "latin1"})
 """No coding: the standard's own word for it, and the charsets that clients write into the wrong header."""
 _MOST_CODINGS = 3
 """Codings applied one over the other. Nobody needs two; a longer list is an attack."""
@@ -48,8 +48,7 @@ def decode_content(raw: bytes | bytearray, content_encoding: str | None, limit: 
     """
     if content_encoding is None and len(raw) <= limit:
         return raw
-    codings = [coding.strip().lower() for coding in (content_encoding or "").split(",")]
-    codings = [coding for coding in codings if coding not in _PLAIN]
+    codings = codings_of(content_encoding)
     for coding in codings:
         if coding not in _DECODERS:
             raise _unsupported(f"Content-Encoding {coding[:40]!r} is not supported; send one of {ACCEPTED}, or none.")
@@ -60,6 +59,12 @@ def decode_content(raw: bytes | bytearray, content_encoding: str | None, limit: 
     for coding in reversed(codings):
         raw = _DECODERS[coding](raw, limit)
     return raw
+
+
+def codings_of(content_encoding: str | None) -> list[str]:
+    """The codings that a Content-Encoding header names, in lower case, without those that change nothing."""
+    codings = (coding.strip().lower() for coding in (content_encoding or "").split(","))
+    return [coding for coding in codings if coding not in _PLAIN]
 
 
 def _gzip(raw: bytes | bytearray, limit: int) -> bytearray:

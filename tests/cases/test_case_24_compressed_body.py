@@ -34,6 +34,14 @@ async def test_it_is_decoded_counted_and_sent_on_plain(path: str) -> None:
             assert got.header("Content-Length") == str(got.size)
 
 
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate", "/v1/chat/completions", "/v1/messages", "/gate/count"])
+async def test_a_charset_named_as_a_coding_is_read_as_ollama_reads_it(path: str) -> None:
+    body = {**CHAT, "prompt": "hi", "max_tokens": 5}
+    async with front() as line:
+        reply = await line.ask(path, body, headers={"Content-Encoding": "utf-8"})
+    assert reply.status == 200, reply.body
+
+
 async def test_an_overlong_prompt_is_found_inside_a_compressed_body() -> None:
     async with front(window=256) as line:
         for coding, pack in CODINGS.items():

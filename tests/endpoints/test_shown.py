@@ -121,6 +121,13 @@ async def test_the_description_tells_the_served_window_and_a_header_says_so(line
     assert reply.gate("note") == "context_length and num_ctx are those that this gate serves"
 
 
+async def test_a_charset_in_content_encoding_changes_nothing(line: Line) -> None:
+    plain = await line.show({"model": "rehearsal"})
+    for charset in ("utf-8", "UTF8", "identity", "latin1"):
+        odd = await line.show({"model": "rehearsal"}, **{"Content-Encoding": charset})
+        assert (odd.json, odd.gate("note")) == (plain.json, plain.gate("note"))
+
+
 async def test_copilot_is_told_the_name_that_it_asked_for(line: Line) -> None:
     # It calls each model by its base name, and variants of one share theirs.
     asked = [
