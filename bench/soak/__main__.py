@@ -205,6 +205,7 @@ async def soak(plan: Plan, command: Sequence[str], say: Console) -> list[Finding
             ):
                 loops = {"gate": running.process.pid, "rehearsal": running.rehearsal, "reader of the streams": slow.pid}
                 began = {name: processes.Turns.of(pid) for name, pid in loops.items()}
+                since = time.time()
                 samples = await _load(plan, running, session, tally, say)
                 turns = {name: processes.Turns.of(pid) - began[name] for name, pid in loops.items()}
                 lateness = Lateness(**await told(slow))
@@ -214,7 +215,7 @@ async def soak(plan: Plan, command: Sequence[str], say: Console) -> list[Finding
             await asyncio.sleep(1.0)  # the gate notices that its clients' connections are closed
             after = running.sample(plan.seconds)
             found = _findings(plan, tally, lateness, [before, *samples, after], left)
-            found += judging.lateness(lateness.latest, lateness.late, stops, plan.late)
+            found += judging.lateness(lateness, stops, plan.late, since)
             return [*found, *judging.turns(turns, plan.seconds), *_complaints(running, tally)]
 
 

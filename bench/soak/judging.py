@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.processes import Turns
-from bench.soak.streams import LATE
+from bench.soak.stops import LONG, Stop
+from bench.soak.streams import LATE, Lateness
 
 MIB: Final = 1024**2
+_SHOWN: Final = 10
+"""Episodes of late tokens that are told: the worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +62,16 @@ def turns(loops: Mapping[str, Turns], seconds: float) -> list[Finding]:
     ]
 
 
-def own(late: tuple[float, float], stops: Sequence[tuple[float, float]]) -> float:
-    """Seconds that a token took without those in which the machine stood still.
+def own(late: tuple[float, float], stops: Sequence[Stop]) -> float:
+    """Seconds that a token was late by without those in which the machine stood still.
 
     Args:
-        late: when it was written, and when it was read.
-        stops: from and to, of all cores; they may overlap.
+        late: by how much it was late, and when it was written.
+        stops: of all cores; they may overlap.
     """
-    written, read = late
-    took, at = read - written, written
-    for begin, end in sorted(stops):
+    took, at = late
+    read = at + took
+    for begin, end, _ in sorted(stops):
         stood = min(end, read) - max(begin, at)
         if stood > 0:
             took -= stood
@@ -76,32 +79,76 @@ def own(late: tuple[float, float], stops: Sequence[tuple[float, float]]) -> floa
     return took
 
 
-def lateness(
-    latest: float, late: Sequence[tuple[float, float]], stops: Sequence[tuple[float, float]], bound: float | None
-) -> list[Finding]:
-    """How late tokens were, and what of it was the machine's.
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """Late tokens that were on their way together."""
+
+    at: float
+    """When the first of them was written; seconds of the wall clock."""
+    tokens: int
+    worst: float
+    """Seconds that the latest of them was late by."""
+    own: float
+    """The same without the times in which the machine stood still."""
+    above: int
+    """Of the tokens those that are late without these times, too."""
+
+
+def episodes(late: Sequence[tuple[float, float]], stops: Sequence[Stop]) -> list[Episode]:
+    """Late tokens by when they came: a second in which none is on its way parts two episodes."""
+    groups: list[list[tuple[float, float]]] = []
+    until = 0.0
+    for took, at in sorted(late, key=lambda one: one[1]):
+        if not groups or at > until + 1.0:
+            groups.append([])
+        groups[-1].append((took, at))
+        until = max(until, at + took)
+    found = []
+    for group in groups:
+        owns = [own(one, stops) for one in group]
+        found.append(Episode(group[0][1], len(group), max(group)[0], max(owns), sum(time > LATE for time in owns)))
+    return found
+
+
+def lateness(seen: Lateness, stops: Sequence[Stop], bound: float | None, began: float) -> list[Finding]:
+    """How late tokens were, what of it was the machine's, and when it was.
 
     Args:
-        latest: seconds that the latest took of those that were in time.
-        late: the others; when each was written, and when it was read.
+        seen: what the streams saw; late tokens that were not kept are taken for the gate's.
         stops: when the machine stood still.
         bound: seconds that no token may be late by; None does not judge it.
+        began: when the load did, on the wall clock.
     """
-    times = [own(one, stops) for one in late]
-    most = None if bound is None else bound * 1000
-    above = sum(time > (bound or LATE) for time in times)
-    longest = max((end - begin for begin, end in stops), default=0.0)
+    parts = episodes(seen.late, stops)
+    judged = max([seen.latest, *(part.own for part in parts)])
+    if seen.more:
+        judged = max(judged, min(seen.late)[0])
+    above = sum(part.above for part in parts) + seen.more
+    stood = [took for _, _, took in stops if took > LONG]
+    sets = sum(abs(end - begin - took) > LONG for begin, end, took in stops)
+    worst = sorted(parts, key=lambda part: (part.own, part.worst))[-_SHOWN:]
     return [
         at_most(
             "the latest of them, without the times in which the machine stood still",
-            1000 * max([latest, *times]),
-            most,
+            1000 * judged,
+            None if bound is None else bound * 1000,
             "ms",
         ),
-        Finding("of them later than 100 ms, without these times, and with them", f"{above}, {len(late)}"),
+        Finding(
+            "of them later than 100 ms, without these times, and with them", f"{above}, {len(seen.late) + seen.more}"
+        ),
         Finding(
             "times that the machine stood still for more than 50 ms, and the longest",
-            f"{len(stops)}, {1000 * longest:.0f} ms",
+            f"{len(stood)}, {1000 * max(stood, default=0.0):.0f} ms",
+        ),
+        Finding("times that the wall clock was set by more than 50 ms", str(sets)),
+        *(
+            Finding(
+                "told",
+                f"late at {part.at - began:.1f} s: {part.tokens} tokens, the worst {1000 * part.worst:.0f} ms; "
+                f"without the machine's stops {part.above}, the worst {1000 * part.own:.0f} ms",
+            )
+            for part in sorted(worst, key=lambda part: part.at)
         ),
     ]
 

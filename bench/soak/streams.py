@@ -4,6 +4,7 @@ The process prints one JSON line when it is told to stop (SIGTERM).
 """
 
 import asyncio
+import heapq
 import json
 import signal
 import time
@@ -19,7 +20,7 @@ _STAMP: Final = b'"created_at":"'
 LATE: Final = 0.1
 """Seconds from which on a token is late."""
 _MOST: Final = 100_000
-"""Late tokens whose times are kept."""
+"""Late tokens whose times are kept: the latest."""
 
 
 @dataclass(slots=True)
@@ -30,7 +31,9 @@ class Lateness:
     latest: float = 0.0
     """Seconds that the latest of those in time took."""
     late: list[tuple[float, float]] = field(default_factory=list)
-    """When each late token was written, and when it was read; seconds of the wall clock."""
+    """Of each late token by how much it was late, and when it was written (wall clock), in seconds; a heap."""
+    more: int = 0
+    """Late tokens beside these: none of them was later."""
     broken: int = 0
     """Streams that did not come to their end."""
 
@@ -45,10 +48,14 @@ class Lateness:
         # Python reads six digits of Ollama's nine.
         written = datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
         self.tokens += 1
-        if now - written <= LATE:
-            self.latest = max(self.latest, now - written)
+        took = now - written
+        if took <= LATE:
+            self.latest = max(self.latest, took)
         elif len(self.late) < _MOST:
-            self.late.append((written, now))
+            heapq.heappush(self.late, (took, written))
+        else:
+            heapq.heappushpop(self.late, (took, written))
+            self.more += 1
 
 
 async def one(port: int, body: bytes, session: aiohttp.ClientSession, seen: Lateness) -> None:
@@ -78,7 +85,7 @@ async def run(port: int, count: int, model: str) -> Lateness:
         for _ in range(count):
             running.append(group.create_task(one(port, body, session, seen)))
             await asyncio.sleep(5.0 / count)
-        seen.latest, seen.tokens = 0.0, 0  # the beginning of everything is not what is measured
+        seen.latest, seen.tokens, seen.more = 0.0, 0, 0  # the beginning of everything is not what is measured
         seen.late.clear()
         await stop.wait()
         for task in running:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from bench.processes import Turns
-from bench.soak.judging import Finding, Sample, at_most, fine, lateness, own, slope, turns
+from bench.soak import streams
+from bench.soak.judging import Finding, Sample, at_most, episodes, fine, lateness, own, slope, turns
 from bench.soak.steps import CHATS, EMBEDDER, LONG, MODELS, SLOW, Leave, next_step
-from bench.soak.stops import watch
+from bench.soak.stops import Stop, watch
 from bench.soak.streams import Lateness
 
 ROOT = Path(__file__).parents[2]
@@ -66,41 +67,78 @@ def test_lateness_is_read_from_the_time_that_ollama_wrote() -> None:
     seen.see(line, written + 0.05)
     assert seen.tokens == 3
     assert seen.latest == pytest.approx(0.05, abs=1e-5)
-    assert [read - when for when, read in seen.late] == pytest.approx([0.25, 0.9123456], abs=1e-5)
+    assert [took for took, _ in sorted(seen.late)] == pytest.approx([0.25, 0.9123456], abs=1e-5)
+    assert min(seen.late)[1] == pytest.approx(written, abs=1e-5)
 
 
-def test_a_machine_that_stands_still_is_seen() -> None:
-    clock = [0.0, 0.005, 0.055, 0.11, 0.115, 31.0, 31.005]
-    looks = iter(clock)
+def test_the_latest_tokens_are_kept_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_MOST", 3)
+    seen = Lateness()
+    line = b'{"created_at":"2026-11-30T08:20:39Z"}\n'
+    for took in (0.5, 9.0, 0.2, 3.0, 0.3, 7.0):
+        seen.see(line, 1796026839.0 + took)
+    assert sorted(took for took, _ in seen.late) == [3.0, 7.0, 9.0]
+    assert (seen.tokens, seen.more) == (6, 3)
+    rows = lateness(seen, [(1796026838.0, 1796026850.0, 12.0)], 0.1, 0.0)
+    assert (rows[0].holds, rows[1].value) == (False, "3, 6"), "nobody knows what the machine has in the others"
+
+
+def test_a_machine_that_stands_still_and_a_clock_that_is_set_are_seen() -> None:
+    wall = [0.0, 0.005, 0.055, 0.11, 0.115, 31.0, 31.005, 91.01, 31.015, 31.02]
+    boot = [7.0, 7.005, 7.055, 7.11, 7.115, 38.0, 38.005, 38.01, 38.015, 38.5]
+    looks = iter(zip(wall, boot, strict=True))
     slept: list[float] = []
-    assert watch(lambda: len(slept) < len(clock) - 1, lambda: next(looks), slept.append) == [
+    seen = watch(lambda: len(slept) < len(wall) - 1, lambda: next(looks), slept.append)
+    assert [stop[:2] for stop in seen] == [
         (0.055, 0.11),
         (0.115, 31.0),
+        (31.005, 91.01),
+        (91.01, 31.015),
+        (31.015, 31.02),
     ]
+    assert [stop[2] for stop in seen] == pytest.approx([0.055, 30.885, 0.005, 0.005, 0.485])
+    rows = lateness(Lateness(), seen, None, 0.0)
+    assert [row.value for row in rows[2:]] == ["3, 30885 ms", "3"]
 
 
 @pytest.mark.parametrize(
     ("stops", "left"),
     [
         ([], 10.0),
-        ([(0.0, 20.0), (5.0, 12.0)], 0.0),
+        ([(90.0, 120.0), (105.0, 112.0)], 0.0),
         ([(105.0, 108.0)], 7.0),
+        ([(108.0, 105.0)], 10.0),
         ([(105.0, 108.0), (106.0, 109.0), (90.0, 101.0), (109.5, 200.0), (50.0, 60.0), (300.0, 301.0)], 4.5),
     ],
 )
 def test_what_the_machine_stood_still_is_not_the_gates(stops: list[tuple[float, float]], left: float) -> None:
-    late = (0.0, 10.0) if left == 0.0 else (100.0, 110.0)
-    assert own(late, stops) == pytest.approx(left)
+    assert own((10.0, 100.0), [(begin, end, end - begin) for begin, end in stops]) == pytest.approx(left)
+
+
+def test_late_tokens_are_told_by_when_they_came() -> None:
+    late = [(0.2, 150.0), (32.0, 101.0), (0.5, 132.9), (0.3, 134.3), (0.15, 150.9)]
+    stops: list[Stop] = [(101.02, 132.98, 31.96), (150.85, 151.0, 0.15)]
+    first, second = episodes(late, stops)
+    assert (first.at, first.tokens, first.worst, first.above) == (101.0, 3, 32.0, 2)
+    assert first.own == pytest.approx(0.42)
+    assert (second.at, second.tokens, second.worst, second.above) == (150.0, 2, 0.2, 1)
+    assert episodes([], stops) == []
 
 
 def test_only_what_is_the_gates_is_judged() -> None:
-    late, stops = [(1.0, 33.0), (50.0, 50.2)], [(1.02, 32.95)]
-    judged, counted, stood = lateness(0.04, late, stops, 0.1)
-    assert (judged.value, judged.bound, judged.holds) == ("200.0 ms", "≤ 100 ms", False)
-    assert (counted.value, stood.value) == ("1, 2", "1, 31930 ms")
-    assert lateness(0.04, late[:1], stops, 0.1)[0].holds is True
-    assert lateness(0.04, [], [], 0.1)[0].value.startswith("40")
-    assert lateness(0.04, late, stops, None)[0].holds is None
+    seen = Lateness(2000, 0.04, [(0.2, 150.0), (32.0, 101.0)])
+    stops: list[Stop] = [(101.02, 132.95, 31.93)]
+    judged, counted, stood, sets, *told = lateness(seen, stops, 0.1, 100.0)
+    assert (judged.value, judged.bound, judged.holds) == ("200 ms", "≤ 100 ms", False)
+    assert (counted.value, stood.value, sets.value) == ("1, 2", "1, 31930 ms", "0")
+    assert [row.value for row in told] == [
+        "late at 1.0 s: 1 tokens, the worst 32000 ms; without the machine's stops 0, the worst 70 ms",
+        "late at 50.0 s: 1 tokens, the worst 200 ms; without the machine's stops 1, the worst 200 ms",
+    ]
+    assert {row.title for row in told} == {"told"}
+    assert lateness(Lateness(2000, 0.04, seen.late[1:]), stops, 0.1, 100.0)[0].holds is True
+    assert lateness(Lateness(2000, 0.04), [], 0.1, 100.0)[0].value.startswith("40")
+    assert lateness(seen, stops, None, 100.0)[0].holds is None
 
 
 def test_clients_do_everything_that_is_to_be_tried() -> None:
