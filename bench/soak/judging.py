@@ -145,7 +145,7 @@ def lateness(seen: Lateness, stops: Sequence[Stop], bound: float | None, began: 
         *(
             Finding(
                 "told",
-                f"late at {part.at - began:.1f} s: {part.tokens} tokens, the worst {1000 * part.worst:.0f} ms; "
+                f"tokens late at {part.at - began:.1f} s: {part.tokens}, the worst {1000 * part.worst:.0f} ms; "
                 f"without the machine's stops {part.above}, the worst {1000 * part.own:.0f} ms",
             )
             for part in sorted(worst, key=lambda part: part.at)

@@ -132,8 +132,8 @@ def test_only_what_is_the_gates_is_judged() -> None:
     assert (judged.value, judged.bound, judged.holds) == ("200 ms", "≤ 100 ms", False)
     assert (counted.value, stood.value, sets.value) == ("1, 2", "1, 31930 ms", "0")
     assert [row.value for row in told] == [
-        "late at 1.0 s: 1 tokens, the worst 32000 ms; without the machine's stops 0, the worst 70 ms",
-        "late at 50.0 s: 1 tokens, the worst 200 ms; without the machine's stops 1, the worst 200 ms",
+        "tokens late at 1.0 s: 1, the worst 32000 ms; without the machine's stops 0, the worst 70 ms",
+        "tokens late at 50.0 s: 1, the worst 200 ms; without the machine's stops 1, the worst 200 ms",
     ]
     assert {row.title for row in told} == {"told"}
     assert lateness(Lateness(2000, 0.04, seen.late[1:]), stops, 0.1, 100.0)[0].holds is True
