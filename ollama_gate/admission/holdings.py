@@ -152,6 +152,11 @@ class Holding:
         return self.users == 0 and self.stage is Stage.RESIDENT
 
     @property
+    def loads(self) -> bool:
+        """Whether a load of it is under way."""
+        return self.users > 0 and self.stage is Stage.LOADING
+
+    @property
     def expires_at(self) -> float | None:
         """When it will be unloaded if nobody uses it: as Ollama has said, and later by how much it was used since."""
         return None if self.told_expiry is None else self.told_expiry + (self.last_used - self.told_of_use)

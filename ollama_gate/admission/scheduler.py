@@ -31,6 +31,9 @@ _MEMORY_POLL = 0.25
 _REFUSED_LOOK = 1.0
 """Least seconds between two looks for the sake of those who were refused."""
 
+_SHORTEST_LOAD = 5
+"""Seconds that nobody is told to come back in less while a model has yet to be loaded."""
+
 
 class Effects(Protocol):
     """What the scheduler has done by others. None of these may call the scheduler back before it returns."""
@@ -203,11 +206,13 @@ class Scheduler:
         return min(due, now + _MEMORY_POLL) if self._line else due
 
     def retry_after(self, model: str, now: float) -> int:
-        """Whole seconds that a refusal for this model advises; waiting for memory lasts as long as it has so far."""
+        """Whole seconds that a refusal for a model advises; a load, or waiting for memory, lasts as long as so far."""
         queue = self._queues.get(model)
         seconds = 1 if queue is None else queue.retry_after(now)
-        since = self._line.get(model)
-        return seconds if since is None else max(seconds, min(math.ceil(now - since), LONGEST_RETRY))
+        since, holding = self._line.get(model), self.ledger.get(model)
+        if since is None and holding is not None and holding.loads:
+            since = holding.since
+        return seconds if since is None else max(seconds, _SHORTEST_LOAD, min(math.ceil(now - since), LONGEST_RETRY))
 
     def evicted(self, model: str, now: float) -> None:
         """Ollama has taken the order to unload a model; `/api/ps` will say when it is gone."""

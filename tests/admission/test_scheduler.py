@@ -105,6 +105,28 @@ def test_models_do_not_wait_for_each_other() -> None:
     assert places(*(script.arrive(model, takes(1)) for model in "abc")) == ["running"] * 3
 
 
+def test_nobody_is_told_to_come_back_in_a_second_while_a_model_loads_or_waits_for_memory() -> None:
+    script = Script(limit=4, depth=1)
+    other = script.arrive("other", takes(3))
+    loading, waiting = [script.arrive(model, takes(1)) for model in ("m", "m")]
+    script.scheduler.loaded(other, 0.0)
+    for _ in range(2):
+        script.arrive("big", takes(2))
+    told: dict[float, list[str]] = {0.1: [], 30.0: []}
+    for at, seconds in told.items():
+        script.now = at
+        for model in ("m", "big"):
+            script.arrive(model, takes(1 if model == "m" else 2))
+            seconds.append(script.did.refused[-1][1].headers["Retry-After"])
+    assert told == {0.1: ["5", "5"], 30.0: ["30", "30"]}
+    script.scheduler.loaded(loading, 30.0)
+    script.answer(loading)
+    assert waiting.place is Place.RUNNING
+    script.arrive("m", takes(1))
+    script.arrive("m", takes(1))
+    assert script.did.refused[-1][1].headers == {"Retry-After": "30"}, "it is loaded: as long as the one before took"
+
+
 def test_a_full_queue_refuses_with_a_true_retry_after() -> None:
     script = Script(depth=1)
     demand = takes(1)
