@@ -157,6 +157,11 @@ class Holding:
         return self.users > 0 and self.stage is Stage.LOADING
 
     @property
+    def untold(self) -> bool:
+        """Whether it was listed only while it was used, as by the self-check, and so never told its expiry."""
+        return self.told_of_use == -math.inf and self.reported is not None
+
+    @property
     def expires_at(self) -> float | None:
         """When it will be unloaded if nobody uses it: as Ollama has said, and later by how much it was used since."""
         return None if self.told_expiry is None else self.told_expiry + (self.last_used - self.told_of_use)

@@ -232,6 +232,7 @@ class Ledger:
         holding.tried = holding.tried or outcome is Outcome.FAILED
         if holding.users:
             return news
+        news = news or holding.untold
         if holding.stage is _LOADING and holding.seen == -math.inf and outcome in {Outcome.FAILED, Outcome.UNSENT}:
             if not holding.tried:
                 del self._holdings[model]  # it never was there, and now it never will be
@@ -285,6 +286,11 @@ class Ledger:
         before, self._alerts = self._alerts, {(type(alert), alert.model): alert for alert in alerts}
         self._reconciled, self.blind, self._unheard = True, False, None
         return tuple(alert for key, alert in self._alerts.items() if key not in before)
+
+    def look_again(self, reported: Sequence[Reported]) -> bool:
+        """Whether a use that has ended since kept this answer of `/api/ps` from telling when a model expires."""
+        listed = ((self._holdings.get(entry.model), entry) for entry in reported)
+        return any(h is not None and h.reported is entry and h.idle and h.untold for h, entry in listed)
 
     def unheard(self, since: float, why: str) -> tuple[Alert, ...]:
         """There is no answer of `/api/ps` to follow; returns the alert if that is new. The next answer ends it.

@@ -227,6 +227,8 @@ class Scheduler:
         """Follow an answer of `/api/ps` that was asked for at `asked_at`."""
         for alert in self.ledger.reconcile(reported, asked_at, now):
             self._effects.alert(alert)
+        if self.ledger.look_again(reported):
+            self._effects.look()
         self._pump_line(now)
 
     def unheard(self, since: float, why: str) -> None:

@@ -458,6 +458,35 @@ def test_ollama_is_asked_what_became_of_a_load_when_the_first_of_its_requests_is
     assert script.did.looks == 2, "another window is another load"
 
 
+@pytest.mark.parametrize("answered_late", [False, True])
+def test_a_model_that_was_in_use_at_the_look_behind_its_load_is_looked_at_again(*, answered_late: bool) -> None:
+    """The self-check asks for texts as soon as a model is loaded."""
+    script = Script()
+    demand = takes(6, slots=2)
+    listed = Reported("a", 6 * GIB, 0, demand.num_ctx, expires_at=300.0)
+    script.answer(script.arrive("a", demand))
+    assert script.did.looks == 1
+    check = script.arrive("a", demand)
+    other = script.arrive("a", demand)
+    if answered_late:
+        script.scheduler.reconcile([listed], 1.0, 1.5)
+    script.now = 2.0
+    script.answer(other)
+    assert script.did.looks == 1, "it is still in use"
+    script.answer(check)
+    if not answered_late:
+        script.scheduler.reconcile([listed], 1.0, 2.5)
+    holding = script.scheduler.ledger.get("a")
+    assert holding is not None
+    assert (script.did.looks, holding.expires_at) == (2, None)
+    script.scheduler.reconcile([listed], 3.0, 3.0)
+    assert holding.expires_at == 300.0
+    script.now = 4.0
+    script.answer(script.arrive("a", demand))
+    script.scheduler.reconcile([listed], 3.5, 4.5)
+    assert script.did.looks == 2, "once it was told"
+
+
 def test_a_preload_is_over_at_once_and_ollama_asked_then() -> None:
     script = Script()
     script.answer(script.arrive("a", takes(6), control=Control.LOAD))

@@ -301,6 +301,8 @@ class Admission(RuleBasedStateMachine):
         elif holding is not None and holding.stage is not Stage.LOADING:
             if self.unasked.pop(ticket.model, None) is holding:
                 assert asked, "what became of a load is asked at once"
+            elif holding.untold and not holding.users:
+                assert asked, "when it expires could not be told as long as it was used"
             elif alone:
                 assert not asked, "a request to a resident model asks nothing"
 
