@@ -221,6 +221,8 @@ class Wiring:
             self.admission, self._book, self._store, refused, self.archive, self._remembered, self.settler
         )
         fresh = Wiring(config, self._metrics, self._log, self._clock, lasting)
+        if config.upstream.url == self.config.upstream.url:
+            fresh.catalog.carry_on(self.catalog)
         self._store_goes_on = fresh._store is self._store
         self._archive_goes_on = fresh.archive is self.archive
         for task in (self._guard, self._looking, self._following):

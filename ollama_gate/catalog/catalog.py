@@ -91,6 +91,11 @@ class Catalog:
         self.changed: list[Callable[[], None]] = []
         """Called when a listing shows that a model was added, replaced or removed, or Ollama itself."""
 
+    def carry_on(self, before: "Catalog") -> None:
+        """Begin with what another catalog of the same Ollama knows, its listing no fresher than it is there."""
+        self._listing, self._cards = before._listing, before._cards.copy()  # noqa: SLF001 - one of its own kind
+        self.revision += 1
+
     def key(self, name: str) -> str:
         """The canonical name of a spelling.
 

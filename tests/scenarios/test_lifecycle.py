@@ -64,6 +64,19 @@ async def test_a_new_configuration_holds_from_the_next_request_on(ollama: Rehear
     assert windows == {4096}
 
 
+async def test_the_status_page_knows_the_models_right_behind_a_reload(ollama: Rehearsal) -> None:
+    async with running_gate(ollama.url) as gate:
+        assert (await ask(gate.address, "POST", "/api/chat", LONG)).status == 200
+        before = (await ask(gate.address, "GET", "/gate/status")).json["models"]
+        assert await gate.reload(lambda: config_for(ollama.url, defaults={"num_ctx": 4096}))
+        after = (await ask(gate.address, "GET", "/gate/status")).json["models"]
+        assert before
+        assert [model["name"] for model in after] == [model["name"] for model in before]
+        async with Rehearsal(Settings()) as other:
+            assert await gate.reload(lambda: config_for(other.url))
+            assert (await ask(gate.address, "GET", "/gate/status")).json["models"] == []
+
+
 async def test_a_bad_configuration_is_refused_and_the_old_one_stays(
     ollama: Rehearsal, written_log: io.StringIO
 ) -> None:
