@@ -182,6 +182,7 @@ ENDS = st.sampled_from([0, 0, 0, 0, 0, 0, 5, 30, -1, -5, -90, None])
 """How far from the end of a request its read ends; None where it goes on."""
 
 
+@pytest.mark.slow
 @settings(unhurried, max_examples=400)
 @given(requests=st.lists(st.tuples(REQUESTS, ENDS), min_size=2, max_size=8))
 def test_whatever_comes_the_same_requests_are_seen(requests: list[tuple[bytes, int | None]]) -> None:

@@ -33,6 +33,7 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
         yield Keyed(url, good, once)
 
 
+@pytest.mark.slow
 def test_openai(gate: Keyed) -> None:
     def asked(key: str, model: str = MODEL) -> str | None:
         with openai.OpenAI(base_url=f"{gate.url}/v1", api_key=key, max_retries=0) as client:
@@ -52,6 +53,7 @@ def test_openai(gate: Keyed) -> None:
         assert [model.id for model in client.models.list()] == [MODEL]
 
 
+@pytest.mark.slow
 def test_anthropic(gate: Keyed) -> None:
     def asked(model: str = MODEL, **key: str) -> str:
         with anthropic.Anthropic(base_url=gate.url, max_retries=0, **key) as client:  # type: ignore[arg-type]

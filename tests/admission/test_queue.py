@@ -1,5 +1,6 @@
 from collections import defaultdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -190,6 +191,7 @@ def test_nobody_is_overtaken_twice_by_the_same_client(arrivals: list[tuple[str, 
         assert line.running <= slots
 
 
+@pytest.mark.slow
 def test_ten_thousand_waiters_come_and_go_and_leave_nothing_behind() -> None:
     line = queue(depth=10_000)
     waiters = [ticket(f"client-{n % 5000}", priority=n % 3) for n in range(10_000)]

@@ -57,6 +57,7 @@ async def test_what_does_not_fit_is_said(worker: WorkerProcess) -> None:
     assert told["outcome"] == "does_not_fit"
 
 
+@pytest.mark.slow
 async def test_a_killed_one_is_followed_by_another(worker: WorkerProcess) -> None:
     await worker.ask(job(), answer)
     assert worker.process is not None

@@ -148,6 +148,7 @@ def test_places_to_cut_are_the_same_however_the_text_is_searched(text: str, scan
         assert chunking._ends(text, *places).tolist() == expected
 
 
+@pytest.mark.slow
 def test_places_to_cut_take_few_bytes_each() -> None:
     text = "a " * 200_000
     tracemalloc.start()

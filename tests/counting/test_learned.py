@@ -161,6 +161,7 @@ async def counted(gate: Gate) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 async def test_a_gate_that_starts_again_still_knows_what_it_had_learned(tmp_path: Path) -> None:
     async with Rehearsal() as ollama:
         cache = {"cache_dir": str(tmp_path)}

@@ -114,6 +114,7 @@ def chat(number: int) -> dict[str, Any]:
     return {"model": "named", "messages": [{"role": "user", "content": f"Say {number}."}], "stream": False}
 
 
+@pytest.mark.slow
 async def test_a_named_tokenizer_is_an_estimate_until_ollama_has_agreed_with_it(tmp_path: Path) -> None:
     named = {"named": {"tokenizer": str(rehearsals(tmp_path / "tokenizer.json"))}}
     model = Model("named:latest", mode=Mode.GO, text="go-chatml")
@@ -132,6 +133,7 @@ async def test_a_named_tokenizer_is_an_estimate_until_ollama_has_agreed_with_it(
     assert rungs[-1] == "exact"
 
 
+@pytest.mark.slow
 async def test_a_named_tokenizer_that_is_another_one_never_becomes_exact(tmp_path: Path) -> None:
     named = {"named": {"tokenizer": str(words(tmp_path / "tokenizer.json"))}}
     model = Model("named:latest", mode=Mode.GO, text="go-chatml")

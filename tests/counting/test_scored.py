@@ -52,6 +52,7 @@ TRAINED = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.sampled_
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(scores=ANY | TRAINED, data=st.data())
 def test_what_is_left_out_is_never_missed(scores: dict[str, float], data: st.DataObject) -> None:

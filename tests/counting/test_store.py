@@ -164,6 +164,7 @@ async def test_a_failure_is_remembered_with_its_reason(
     assert (await store.get(good)).source == "show"
 
 
+@pytest.mark.slow
 async def test_ollama_being_away_is_a_failure_that_is_tried_again(store: TokenizerStore, clock: Clock) -> None:
     async def away() -> bytes:
         raise UpstreamUnreachable("connection refused")
@@ -192,6 +193,7 @@ async def test_a_hostile_blob_is_passed_over(store: TokenizerStore, tmp_path: Pa
     assert there.source == "show"
 
 
+@pytest.mark.slow
 async def test_a_process_that_died_is_replaced(store: TokenizerStore, tmp_path: Path) -> None:
     source = TokenizerSource("sha256:1", "test", blob(tmp_path, byte_level()))
     first = await store.get(source)
@@ -263,6 +265,7 @@ async def test_all_stay_while_there_is_memory(store: TokenizerStore, tmp_path: P
     assert all(store.ready(number) for number in "123")
 
 
+@pytest.mark.slow
 async def test_only_a_vocabulary_that_nobody_uses_is_forgotten(
     store: TokenizerStore, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ async def test_a_tokenizer_that_was_unloaded_is_made_again() -> None:
     assert [rung for _, _, rung in before] == ["exact", "exact"]
 
 
+@pytest.mark.slow
 async def test_without_any_tokenizer_bytes_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(self: RemoteTokenizer, operation: Operation, texts: object) -> bytes:
         raise WorkerGone("the tokenizer's process ended")

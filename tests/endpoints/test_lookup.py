@@ -204,6 +204,7 @@ async def test_an_archive_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -
         assert metric(gate, "archive_failures_total", what="read") == 1
 
 
+@pytest.mark.slow
 async def test_an_archive_comes_and_goes_with_the_configuration(tmp_path: Path) -> None:
     def config(**archive: object) -> Config:
         return config_for(NOWHERE, archive={"url": str(tmp_path / "archive.db"), **archive})
