@@ -94,6 +94,7 @@ class Catalog:
     def carry_on(self, before: "Catalog") -> None:
         """Begin with what another catalog of the same Ollama knows, its listing no fresher than it is there."""
         self._listing, self._cards = before._listing, before._cards.copy()  # noqa: SLF001 - one of its own kind
+        self.version = before.version
         self.revision += 1
 
     def key(self, name: str) -> str:
