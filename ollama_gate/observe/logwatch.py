@@ -9,8 +9,10 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -57,6 +59,23 @@ class Lines:
         self._rest, self._skip = b"", False
 
 
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where a file ended at some moment."""
+
+    device: int
+    inode: int
+    size: int
+
+    def fits(self, file: os.stat_result) -> bool:
+        """Whether it is this file, and none that took its place or was cut short."""
+        return (file.st_dev, file.st_ino) == (self.device, self.inode) and file.st_size >= self.size
+
+
+_NOTHING: Final = _Mark(-1, -1, 0)
+"""There was no file: all that one says is new."""
+
+
 class LogWatch:
     """What Ollama's log has told since the gate began to follow it."""
 
@@ -95,7 +114,7 @@ class LogWatch:
 
     async def follow(self) -> None:
         """Follow the log until cancelled."""
-        new = False
+        mark: _Mark | None = None
         since = time.time()
         while True:
             try:
@@ -103,11 +122,12 @@ class LogWatch:
                     await self._read(_journal(self.source.removeprefix(JOURNAL), self._reading, since))
                     since = time.time()
                 else:
-                    await self._read(_file(Path(self.source), self._reading, self._look, whole=new))
+                    await self._read(_file(Path(self.source), self._reading, self._look, mark))
                 self._stopped(f"{self.source} has ended")
-                new = False
+                mark = None
             except OSError as failure:
-                new = isinstance(failure, FileNotFoundError)
+                if mark is None or self.problem is None:
+                    mark = _marked(Path(self.source))
                 self._stopped(f"{self.source} cannot be read: {failure.strerror or failure}")
             await asyncio.sleep(AGAIN)
 
@@ -167,16 +187,16 @@ class LogWatch:
 
 
 async def _file(
-    path: Path, reading: Callable[[], None], look: float, *, whole: bool
+    path: Path, reading: Callable[[], None], look: float, mark: _Mark | None
 ) -> AsyncGenerator[bytes | None, None]:
     """What is written to a file from now on; None where it was replaced or cut short, and reading begins anew.
 
-    With `whole` it was not there before, so that all of it was written since.
+    Where it could not be read before, "now" is when that was found (`mark`).
     """
     file = _opened(path)
     try:
-        if not whole:
-            file.seek(0, os.SEEK_END)
+        here = os.fstat(file.fileno())
+        file.seek(here.st_size if mark is None else mark.size if mark.fits(here) else 0)
         reading()
         while True:
             for _ in range(_AT_ONCE):
@@ -206,6 +226,17 @@ async def _file(
             await asyncio.sleep(look)
     finally:
         file.close()
+
+
+def _marked(path: Path) -> _Mark | None:
+    """Where a file ends that cannot be read; None where even that is not told."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return _NOTHING
+    except OSError:
+        return None
+    return _Mark(there.st_dev, there.st_ino, there.st_size) if S_ISREG(there.st_mode) else _NOTHING
 
 
 def _opened(path: Path) -> FileIO:

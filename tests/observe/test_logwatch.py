@@ -124,6 +124,43 @@ async def test_what_is_not_a_file_is_told_and_never_waited_for(tmp_path: Path) -
             await until(told_that(one, "it is not a file"))
 
 
+async def test_a_file_in_the_place_of_what_was_none_is_read_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logwatch, "AGAIN", 0.005)
+    file = tmp_path / "ollama.log"
+    file.mkdir()
+    (tmp_path / "new").write_text(CUT)
+    async with following(watch(file)) as one:
+        await until(told_that(one, "it is not a file"))
+        file.rmdir()
+        (tmp_path / "new").rename(file)
+        await until(cut(one, 1))
+
+
+async def test_a_file_that_may_be_read_later_tells_what_was_written_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logwatch, "AGAIN", 0.005)
+    opened, forbidden = logwatch._opened, True
+
+    def may_open(path: Path) -> io.FileIO:
+        if forbidden:
+            raise PermissionError(13, "Permission denied")
+        return opened(path)
+
+    monkeypatch.setattr(logwatch, "_opened", may_open)
+    file = tmp_path / "ollama.log"
+    file.write_text(SHIFT)
+    async with following(watch(file)) as one:
+        await until(told_that(one, "Permission denied"))
+        with file.open("a") as out:
+            out.write(CUT)
+        forbidden = False
+        await until(cut(one, 1))
+    assert one.counts[LogEvent.SHIFTED] == 0, "that was there before"
+
+
 @pytest.mark.slow
 async def test_a_reload_follows_the_log_that_is_named_then(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("old.log", "new.log")]
