@@ -1,8 +1,10 @@
 """`ollama-gate audit`: what a long system prompt costs, section by section, and how to make it smaller."""
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -107,8 +109,12 @@ def command(
     config, _ = configuration(path)
     running = Running.named(gate, config)
     count = counter(running, model) if model else _estimates
-    parts = sections(text)
-    told = report(parts, count([part.text for part in parts]), _windows(config, running), model)
+    with _looking():
+        parts = sections(text)
+    tokens = count([part.text for part in parts])
+    windows = _windows(config, running)
+    with _looking():
+        told = report(parts, tokens, windows, model)
     units: list[Unit] = []
     if folder is not None:
         units = _write(folder, split(parts, lambda piece: count([piece])[0]))
@@ -117,6 +123,11 @@ def command(
     else:
         wide().print(*_picture(told, units, folder), sep="\n")
     ctx.exit(FINDINGS if told.advice else 0)
+
+
+def _looking() -> AbstractContextManager[object]:
+    """Shows that something is done; a log of many megabytes takes seconds."""
+    return Console(stderr=True).status("looking", spinner="dots") if sys.stderr.isatty() else nullcontext()
 
 
 def counter(running: Running, model: str) -> Callable[[Sequence[str]], list[int]]:

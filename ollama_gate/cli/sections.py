@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 CORE: Final = 2_000
@@ -94,15 +94,18 @@ def repeated(parts: Sequence[Section]) -> list[Repeated]:
     """Passages of a dozen words and more that stand in the text at least twice, the longest first."""
     words = [(word, number) for number, part in enumerate(parts) for word in part.text.split()]
     folded = [word.casefold().strip(".,;:!?*_`\"'()") for word, _ in words]
-    places: dict[int, list[int]] = defaultdict(list)
-    for at in range(len(folded) - _SHINGLE + 1):
-        places[hash(tuple(folded[at : at + _SHINGLE]))].append(at)
+    # Nearly all stand there once: only of the others a list is made.
+    seen: dict[int, int] = {}
+    again: dict[int, list[int]] = defaultdict(list)
+    for at, shape in enumerate(map(hash, zip(*(islice(folded, late, None) for late in range(_SHINGLE)), strict=False))):
+        if (first := seen.setdefault(shape, at)) != at:
+            again[shape].append(at)
     out: list[Repeated] = []
     taken = bytearray(len(folded))
-    for found in places.values():
-        first = found[0]
+    for shape in sorted(again, key=seen.__getitem__):
+        first = seen[shape]
         shingle = folded[first : first + _SHINGLE]
-        others = [at for at in found[1:] if at >= first + _SHINGLE and folded[at : at + _SHINGLE] == shingle]
+        others = [at for at in again[shape] if at >= first + _SHINGLE and folded[at : at + _SHINGLE] == shingle]
         if not others or taken[first] or taken[others[0]]:
             continue
         length = _SHINGLE

@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,3 +151,19 @@ def test_a_passage_that_stands_often_is_shown_once(tmp_path: Path, gate: Canned)
     done = audit(tmp_path, f"# A\n\n{passage}\n\n# B\n\n{passage}\n\n# C\n\n{passage}\n", "--gate", gate.url)
     assert "3 times: " in done.stdout
     assert "twice: " not in done.stdout
+
+
+@pytest.mark.slow
+def test_a_terminal_is_shown_that_it_looks_where_the_output_goes_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "prompt.md").write_text("# One\nword\n")
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "ollama_gate", "audit", "prompt.md"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "TERM": "xterm"}, stdout=subprocess.PIPE, stderr=theirs, check=False
+    )
+    os.close(theirs)
+    shown = os.read(ours, 4096)
+    os.close(ours)
+    assert b"looking" in shown
+    assert b"looking" not in done.stdout
+    assert b"One" in done.stdout
