@@ -181,7 +181,7 @@ async def test_nobody_is_refused_for_how_long_a_model_would_have_stayed_before_i
 
 async def test_whoever_waits_for_memory_is_refused_when_its_time_is_over() -> None:
     limit = int(await size_of_one() * 1.5)
-    async with line(memory={"limit": limit, "on_full": "wait"}, queue={"deadline": 0.3}) as on:
+    async with line(memory={"limit": limit, "on_full": "wait"}, queue={"deadline": 1.5}) as on:
         assert (await on.ask("alpha", keep_alive=0.1)).status == 200
         assert (await on.ask("beta")).status == 200, "the first one expires by itself"
         on.ollama.fault("hang", path="/api/chat", times=1)
