@@ -3,7 +3,7 @@
 Every answer of Ollama's carries prompt_eval_count, the true length of the prompt (`llm/llama_server.go`,
 promptEvalCount, v0.30.1 and later). One exact count that differs from it demotes the model: first its rendering here is
 no longer believed, and Ollama is asked for the text; if a count of Ollama's own text is off too, the vocabulary is not
-believed, and every count is an estimate with the error seen lately as its margin.
+believed, and every count is an estimate with the error seen so far as its margin.
 """
 
 from dataclasses import dataclass, replace
@@ -15,12 +15,6 @@ from ollama_gate.requests import Basis
 _HEADROOM: Final = 1.25
 """What is added to the worst error seen."""
 _SMALLEST_MARGIN: Final = 0.02
-_AT_ONCE: Final = 2.0
-"""What one answer can at most multiply the error by. One untrue number must not have every later prompt refused: from
-what is refused nothing is learned, so that would never end. Where the error is that large, the next answers say so."""
-_KEPT: Final = 0.98
-"""What an answer leaves of the difference to a worse error before it. With the headroom the error of each of the last
-eleven answers is covered in full; of one that never came again nothing is left after some hundreds."""
 
 
 class DriftKind(StrEnum):
@@ -53,7 +47,7 @@ class Trust:
     agreed: int = 0
     """Exact counts that Ollama confirmed."""
     ratio: float | None = None
-    """Reported over estimated, the worst seen lately (`_worst`)."""
+    """Reported over estimated, the largest seen."""
     samples: int = 0
     why: str = ""
     """What cost the model its trust."""
@@ -64,7 +58,7 @@ class Trust:
         return self.rendering, self.vocabulary, self.bound
 
     def margin(self, configured: float) -> float:
-        """The share to add to an estimate: the worst error seen lately and a quarter more, or the configured one."""
+        """The share to add to an estimate: the worst error seen and a quarter more, or the configured one."""
         if self.ratio is None:
             return configured
         return max((self.ratio - 1.0) * _HEADROOM, _SMALLEST_MARGIN)
@@ -92,7 +86,8 @@ def learn(trust: Trust, basis: Basis, kind: DriftKind, predicted: int | None, re
     if kind is DriftKind.NO_SAMPLE or predicted is None or reported is None:
         return trust
     if basis is Basis.ESTIMATED:
-        return replace(trust, ratio=_worst(trust.ratio, reported / max(predicted, 1)), samples=trust.samples + 1)
+        ratio = reported / max(predicted, 1)
+        return replace(trust, ratio=max(ratio, trust.ratio or 0.0), samples=trust.samples + 1)
     if kind is DriftKind.BROKEN:
         return replace(trust, bound=False, why=f"the byte bound was {predicted}, Ollama counted {reported}")
     if kind is DriftKind.EXACT:
@@ -103,15 +98,3 @@ def learn(trust: Trust, basis: Basis, kind: DriftKind, predicted: int | None, re
             return replace(trust, rendering=False, why=f"{why} (text rendered here)")
         return replace(trust, rendering=False, vocabulary=False, why=f"{why} (text from Ollama)")
     return trust
-
-
-def _worst(before: float | None, seen: float) -> float:
-    """The error to go by after one more: a worse one holds at once, up to a limit, and a better one only slowly.
-
-    Too small a margin cuts no prompt: what goes to Ollama has `truncate:false`, so that Ollama refuses what is too long
-    (v0.12.6 and later).
-    """
-    if before is None or seen > before:
-        return min(seen, max(before or 1.0, 1.0) * _AT_ONCE)
-    least = max(seen, 1.0)
-    return least + (before - least) * _KEPT if before > least else before

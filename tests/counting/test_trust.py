@@ -80,49 +80,13 @@ def test_the_margin_is_the_worst_error_seen_and_a_quarter_more(samples: list[tup
     assert trust.samples == len(samples)
 
 
-def at_most_double(sample: tuple[int, int]) -> bool:
-    predicted, reported = sample
-    return reported <= 2 * predicted
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).filter(at_most_double), min_size=1, max_size=11)
-)
-def test_with_its_margin_an_estimate_covers_every_error_of_the_last_answers(samples: list[tuple[int, int]]) -> None:
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), min_size=1, max_size=8))
+def test_with_its_margin_an_estimate_covers_every_error_that_was_seen(samples: list[tuple[int, int]]) -> None:
     trust = Trust()
     for predicted, reported in samples:
         trust = after(trust, Basis.ESTIMATED, predicted, reported, at_most=10**12)
     for predicted, reported in samples:
         assert predicted * (1 + trust.margin(0.25)) >= reported * 0.999999
-
-
-@given(st.floats(1.01, 400.0), st.integers(1, 5))
-def test_an_error_that_comes_again_is_covered_however_large_it_is(error: float, times: int) -> None:
-    trust = Trust()
-    for _ in range(10 * times):
-        trust = after(trust, Basis.ESTIMATED, 1000, round(1000 * error), at_most=10**12)
-    assert 1 + trust.margin(0.25) >= error * 0.999
-
-
-@given(st.integers(20, 10**6), st.lists(st.floats(0.5, 1.9), max_size=5))
-def test_one_untrue_count_at_most_doubles_the_error(untrue: int, errors: list[float]) -> None:
-    trust = Trust()
-    for error in errors:
-        trust = after(trust, Basis.ESTIMATED, 1000, round(1000 * error), at_most=10**12)
-    before = max(trust.ratio or 1.0, 1.0)
-    poisoned = after(trust, Basis.ESTIMATED, 20, untrue, at_most=10**12)
-    assert (poisoned.ratio or 0.0) <= 2 * before
-
-
-def test_one_untrue_count_leaves_room_for_prompts_and_is_forgotten_with_them() -> None:
-    trust = after(Trust(), Basis.ESTIMATED, 20, 9000, at_most=25)
-    assert 3000 * (1 + trust.margin(0.25)) < 8192
-    margins = [trust.margin(0.25)]
-    for _ in range(300):
-        trust = after(trust, Basis.ESTIMATED, 1000, 1000, at_most=10**12)
-        margins.append(trust.margin(0.25))
-    assert margins == sorted(margins, reverse=True)
-    assert margins[-1] == pytest.approx(0.02)
 
 
 BASES = st.sampled_from(sorted(Basis))
