@@ -110,6 +110,12 @@ def episodes(late: Sequence[tuple[float, float]], stops: Sequence[Stop]) -> list
     return found
 
 
+def _times(begins: Sequence[float]) -> int:
+    """How often something happened; what begins together on two cores is one."""
+    inorder = sorted(begins)
+    return sum(at == 0 or begin - inorder[at - 1] > LONG for at, begin in enumerate(inorder))
+
+
 def lateness(seen: Lateness, stops: Sequence[Stop], bound: float | None, began: float) -> list[Finding]:
     """How late tokens were, what of it was the machine's, and when it was.
 
@@ -124,8 +130,9 @@ def lateness(seen: Lateness, stops: Sequence[Stop], bound: float | None, began: 
     if seen.more:
         judged = max(judged, min(seen.late)[0])
     above = sum(part.above for part in parts) + seen.more
-    stood = [took for _, _, took in stops if took > LONG]
-    sets = sum(abs(end - begin - took) > LONG for begin, end, took in stops)
+    stood = [stop for stop in stops if stop[2] > LONG]
+    sets = _times([begin for begin, end, took in stops if abs(end - begin - took) > LONG])
+    longest = max((took for _, _, took in stood), default=0.0)
     worst = sorted(parts, key=lambda part: (part.own, part.worst))[-_SHOWN:]
     return [
         at_most(
@@ -139,7 +146,7 @@ def lateness(seen: Lateness, stops: Sequence[Stop], bound: float | None, began: 
         ),
         Finding(
             "times that the machine stood still for more than 50 ms, and the longest",
-            f"{len(stood)}, {1000 * max(stood, default=0.0):.0f} ms",
+            f"{_times([stop[0] for stop in stood])}, {1000 * longest:.0f} ms",
         ),
         Finding("times that the wall clock was set by more than 50 ms", str(sets)),
         *(
