@@ -15,6 +15,10 @@ from ollama_gate.requests import AnswerFacts, InferenceRequest, Json, Kind
 
 FIELDS: Final = frozenset({"input", "model", "dimensions", "encoding_format"})
 _REQUEST: Final = Place("EmbedRequest")
+_IDS: Final = (
+    "invalid input type: token ids are not taken, because only the vocabulary that made them can read them. Send text "
+    "(LangChain's OpenAIEmbeddings does with check_embedding_ctx_length=False)."
+)
 
 
 def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "drop") -> InferenceRequest:
@@ -26,7 +30,7 @@ def parse(body: Json, headers: Mapping[str, str], server_tools: ServerTools = "d
         server_tools: without meaning here.
 
     Raises:
-        Refused: 400 with Ollama's own text; lists of token ids are none of its inputs.
+        Refused: 400 with Ollama's own text, and what to do where it is token ids: none of its inputs either.
     """
     del server_tools
     encoding_format(body)
@@ -56,6 +60,8 @@ def _input(value: Any) -> str | list[str]:
         return value
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
+    if isinstance(value, list) and all(isinstance(each, int | list) for each in value):
+        raise bad_request(_IDS, "input")
     raise bad_request("invalid input type")
 
 

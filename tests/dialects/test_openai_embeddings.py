@@ -24,7 +24,15 @@ def test_an_empty_text_is_embedded_and_not_taken_for_no_input() -> None:
     assert parse(EMBEDDINGS, {"model": "m", "input": ""}).body["input"] == [""]
 
 
-@pytest.mark.parametrize("value", [[1, 2, 3], [[1], [2]], 5, {"a": 1}, ["a", 1], True])
+@pytest.mark.parametrize("value", [[1, 2, 3], [[1], [2]]])
+def test_token_ids_are_refused_with_what_to_do(value: Any) -> None:
+    refusal = refusal_of(EMBEDDINGS, {"model": "m", "input": value})
+    assert refusal.message.startswith("invalid input type: token ids are not taken")
+    assert "check_embedding_ctx_length=False" in refusal.message
+    assert (refusal.status, refusal.param) == (400, "input")
+
+
+@pytest.mark.parametrize("value", [5, {"a": 1}, ["a", 1], True])
 def test_what_is_no_text_is_refused_in_ollamas_words(value: Any) -> None:
     assert refusal_of(EMBEDDINGS, {"model": "m", "input": value}).message == "invalid input type"
 

@@ -27,8 +27,14 @@ ANSWERED = [name for name in INFERENCE if recording(name).status == 200]
 STREAMED = [name for name in ANSWERED if recording(name).answer_header("Content-Type") == "text/event-stream"]
 DIED = recordings("dies-v1-*")
 REFUSED = [name for name in INFERENCE if recording(name).status != 200]
-PLAIN_WORDS = {"v1-completions-prompt-array", "v1-chat-bad-json", "v1-messages-bad-json", "v1-responses-bad-json"}
-"""Where the gate has words of its own for what Ollama tells in the words of its programming language."""
+PLAIN_WORDS = {
+    "v1-completions-prompt-array",
+    "v1-chat-bad-json",
+    "v1-messages-bad-json",
+    "v1-responses-bad-json",
+    "v1-embeddings-token-array",
+}
+"""Where the gate has words of its own for what Ollama tells in the words of its programming language, or too few."""
 
 
 def request_of(recorded: Recording) -> tuple[dict[str, Any], InferenceRequest]:
