@@ -5,7 +5,7 @@ between the socket and the reader but this one. A reader that is slow makes the 
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 from typing import Final, cast
 
 from ollama_gate.errors import UpstreamBroken, UpstreamError, UpstreamTimeout
@@ -202,9 +202,14 @@ class Connection(asyncio.Protocol):
         self._sink = sink
         try:
             await self.changed()
+        except BaseException:
+            if isinstance(self._poured, Coroutine):
+                self._poured.close()  # nobody waits for it any more
+            self._poured = None
+            raise
         finally:
             self._sink = None
-            poured, self._poured = self._poured, None
+        poured, self._poured = self._poured, None
         if isinstance(poured, Exception):
             raise poured
         return poured

@@ -1,7 +1,8 @@
 """A body that is poured: each run of bytes is with its reader in the read that brings it, but for the last."""
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Coroutine
 from unittest.mock import Mock
 
 import pytest
@@ -143,6 +144,23 @@ async def test_nothing_is_poured_any_more_when_nobody_waits() -> None:
     assert not got
     line.answer.close()
     line.transport.abort.assert_called_once_with()
+
+
+async def test_who_leaves_as_the_sink_is_full_leaves_nothing_unwaited_for() -> None:
+    line = Line()
+    waits: list[Coroutine[None, None, None]] = []
+
+    def sink(_: bytes) -> Coroutine[None, None, None]:
+        waits.append(_until(asyncio.Event()))
+        return waits[-1]
+
+    pouring = spawn(line.answer.pour(sink), name="pour", quiet=True)
+    await turns()
+    line.come(b"full")
+    pouring.cancel()
+    await turns()
+    assert pouring.cancelled()
+    assert [inspect.getcoroutinestate(one) for one in waits] == [inspect.CORO_CLOSED]
 
 
 async def test_an_answer_that_was_given_back_has_an_end() -> None:
